@@ -28,6 +28,7 @@ from jax.flatten_util import ravel_pytree
 
 import jaxmbd as mbd
 from jaxmbd import identify
+from jaxmbd._results import succeeded
 from jaxmbd.identify import least_squares
 from jaxmbd.identify.problem import SimulationOptions, make_problem
 
@@ -79,13 +80,13 @@ def main():
     print(f"{platform.machine()}, {os.cpu_count()} cores, jax {jax.__version__}, {count} unknowns")
     found = {}
     for name, (residuals, simulations) in kinds.items():
-        options = dict(scale=0.07, progress=False, tolerance=1e-9, max_steps=60)
+        options = dict(scale=0.07, progress=False, tolerance=1e-9, max_iterations=60)
         least_squares(residuals, guess, data, **options)  # compiles
         result = found[name] = least_squares(residuals, guess, data, **options)
         best = found["forward sensitivities"]
         off = ravel_pytree(result.value)[0] - ravel_pytree(best.value)[0]
         sigmas = float(jnp.max(jnp.abs(off / ravel_pytree(best.sigma)[0])))
-        each = "" if result.converged else ", not converged"
+        each = "" if succeeded(result.result) else ", not converged"
         print(
             f"{name:22} {result.iterations:3d} iterations, {simulations * result.iterations:4d} "
             f"simulations, {result.seconds:6.2f} s ({best.seconds / result.seconds:.2f}), rms "

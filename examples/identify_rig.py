@@ -277,7 +277,7 @@ def main():
             record,
             SENSORS,
             dt=STEP,
-            max_steps=300,
+            max_iterations=300,
             tolerance=1e-6,
             checkpoint=options.resume,
         )

@@ -25,7 +25,7 @@ NO_RESULTS = set(
     "Pose Twist Wrench BodyIndices ContactPoints "
     "Point Motion Dependents Correction ContactRows ContactLaw BlockDiagonal BlockRows BlockRoot "
     "CoupledBlocks ConstraintEquations ConstraintOperator ConstraintRows "
-    "Live Page CompilationCache Loaded STATUS RESULTS".split()
+    "Live Page CompilationCache Loaded RESULTS".split()
 )
 
 

@@ -15,7 +15,6 @@ from jaxmbd._compiler import to_jax
 from jaxmbd._results import code
 
 HERMITE, TRAPEZOIDAL, SHOOTING = T.HermiteSimpson(), T.Trapezoidal(), T.DirectMultipleShooting()
-STATUS = T.STATUS
 
 M = np.array([[2.0, 0.3], [0.3, 1.0]])
 K = np.array([[5.0, -2.0], [-2.0, 3.0]])
@@ -155,12 +154,12 @@ def solve(problem, method=HERMITE, guess=None, **options):
 
 
 def ended(plan, name):
-    """Whether the plan has the status of this name."""
-    return int(code(plan.status)) == int(code(getattr(STATUS, name)))
+    """Whether the plan has the result of this name."""
+    return int(code(plan.result)) == int(code(getattr(mbd.RESULTS, name)))
 
 
 def converged(plan):
-    return ended(plan, "converged")
+    return ended(plan, "successful")
 
 
 def least_norm(dt: float, rows: np.ndarray, goal: Any) -> tuple[np.ndarray, float]:

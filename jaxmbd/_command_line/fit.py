@@ -8,6 +8,7 @@ from typing import Any
 import click
 import numpy as np
 
+from .._results import succeeded
 from . import runs
 from .models import give_up, load, model_argument, shown
 
@@ -61,7 +62,7 @@ def fit(model, data, parameters, dt, output, progress) -> None:
     if output is not None:
         estimate.save(output)
         click.echo(f"wrote {output}")
-    if not estimate.converged:
+    if not succeeded(estimate.result):
         give_up("the search did not converge: give better guesses or bounds.")
 
 

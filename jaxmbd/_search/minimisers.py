@@ -1,7 +1,7 @@
 """Minimisers that need only gradients, and conditions as terms of what they minimise."""
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import equinox as eqx
 import jax
@@ -9,6 +9,8 @@ import jax.numpy as jnp
 import optax
 import optimistix as optx
 from jaxtyping import Array, Bool, Float, Int, PyTree
+
+from .._results import RESULTS
 
 
 def with_value(fn: Callable) -> Callable:
@@ -21,6 +23,10 @@ def with_value(fn: Callable) -> Callable:
     return both
 
 
+# A solver of optimistix that takes one step at a time.
+Solver: TypeAlias = optx.AbstractMinimiser | optx.AbstractLeastSquaresSolver
+
+
 class Iterate(NamedTuple):
     """The state of a search: the unknowns, the state of the minimiser, the auxiliary output of the
     function before the last step, whether the search is over, and whether all steps were finite."""
@@ -31,27 +37,41 @@ class Iterate(NamedTuple):
     done: Bool[Array, ""]
     finite: Bool[Array, ""]
 
+    @property
+    def result(self) -> RESULTS:
+        """The verdict on the search, whose flags are known."""
+        if not self.finite:
+            return RESULTS.stuck
+        return RESULTS.successful if self.done else RESULTS.max_iterations_reached
+
 
 def first_iterate(
-    minimiser: optx.AbstractMinimiser, fn: Callable, y: PyTree, args: PyTree, aux: PyTree
+    solver: Solver, fn: Callable, y: PyTree, args: PyTree, aux: PyTree = None
 ) -> Iterate:
-    """The iterate at the start, for a function `fn(y, args) -> (value, aux)`."""
+    """The iterate at the start, for a function `fn(y, args) -> (value or residuals, aux)`. Without
+    a first `aux` it is zero."""
     value, shapes = eqx.filter_eval_shape(fn, y, args)
-    state = minimiser.init(fn, y, args, {}, value, shapes, frozenset())
+    if aux is None:
+        aux = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
+    state = solver.init(fn, y, args, {}, value, shapes, frozenset())
     # With Python numbers in the state, the second iteration would be compiled again.
     state = jax.tree.map(lambda x: jnp.asarray(x, x.dtype) if eqx.is_array(x) else x, state)
     return Iterate(y, state, aux, jnp.array(False), jnp.array(True))
 
 
 def next_iterate(
-    minimiser: optx.AbstractMinimiser, fn: Callable, args: PyTree, project: Callable, here: Iterate
+    solver: Solver,
+    fn: Callable,
+    args: PyTree,
+    here: Iterate,
+    project: Callable[[PyTree], PyTree] = lambda y: y,
 ) -> Iterate:
     """The iterate after one step and its projection onto the bounds. Nothing changes if the search
     is over. A step that is not finite is not taken and ends the search."""
     # Optax counts with integers of two sizes.
     with jax.numpy_dtype_promotion("standard"):
-        y, state, aux = minimiser.step(fn, here.y, args, {}, here.state, frozenset())
-        done, _ = minimiser.terminate(fn, y, args, {}, state, frozenset())
+        y, state, aux = solver.step(fn, here.y, args, {}, here.state, frozenset())
+        done, _ = solver.terminate(fn, y, args, {}, state, frozenset())
     y = project(y)
     each = jax.tree.map(lambda x: jnp.all(jnp.isfinite(x)), y)
     finite = here.done | jax.tree.reduce(jnp.logical_and, each, jnp.array(True))
@@ -133,7 +153,8 @@ class Multipliers(eqx.Module):
     hard to pull in the next round: lam <- lam + rho c, mu <- max(0, mu + rho d). So a moderate
     penalty rho suffices. In the end lam and mu are the Lagrange multipliers of the conditions.
 
-    **Fields:** `equality`: lam; `inequality`: mu; `penalty`: rho.
+    **Fields:** `equality`: lam; `inequality`: mu; `penalty`: rho; `violation`: the largest one at
+    the end of the previous round, infinite in the first one.
 
     Reference: Nocedal and Wright (2006), Numerical Optimization, section 17.3 and (17.36).
     """
@@ -141,11 +162,13 @@ class Multipliers(eqx.Module):
     equality: Float[Array, "..."]
     inequality: Float[Array, "..."]
     penalty: Float[Array, "*batch"]
+    violation: Float[Array, "*batch"]
 
     @classmethod
     def zeros(cls, c: Array, d: Array, penalty: Array) -> "Multipliers":
         """The weights of the first round."""
-        return cls(jnp.zeros_like(c), jnp.zeros_like(d), jnp.asarray(penalty, c.dtype))
+        penalty = jnp.asarray(penalty, c.dtype)
+        return cls(jnp.zeros_like(c), jnp.zeros_like(d), penalty, jnp.full_like(penalty, jnp.inf))
 
     def of_equations(self, c: Float[Array, " n"]) -> Float[Array, ""]:
         """The term of c = 0."""
@@ -161,14 +184,15 @@ class Multipliers(eqx.Module):
         root = jnp.sqrt(self.penalty)
         return root * c + self.equality / root
 
-    def next_round(self, c: Array, d: Array, violation_before: Array) -> "Multipliers":
-        """The weights of the next round, from the conditions at the end of this round and the
-        largest violation at the end of the previous one."""
-        little = largest_violation(c, d) > _ENOUGH * violation_before
+    def next_round(self, c: Array, d: Array) -> "Multipliers":
+        """The weights of the next round, from the conditions at the end of this one."""
+        violation = largest_violation(c, d)
+        little = violation > _ENOUGH * self.violation
         return Multipliers(
             self.equality + self.penalty * c,
             jnp.maximum(0.0, self.inequality + self.penalty * d),
             self.penalty * jnp.where(little, _GROWTH, 1.0),
+            violation,
         )
 
 

@@ -48,7 +48,7 @@ class Estimate(eqx.Module):
     - `prediction`: the motions and the measurements.
     - `noise`: s, the standard deviation of the weighted residuals.
     - `freedom`: the number of measurements minus the number of estimated numbers.
-    - `iterations`, `seconds`, `converged`: those of the search.
+    - `iterations`, `seconds`, `result`: those of the search.
     - `sensitivity`: the residuals and their Jacobian for the free numbers of the parameters.
     """
 
@@ -63,7 +63,7 @@ class Estimate(eqx.Module):
     freedom: int
     iterations: int
     seconds: float
-    converged: bool
+    result: RESULTS
     sensitivity: Sensitivity
     problem: FitProblem
     z: Float[Array, " n"]
@@ -107,7 +107,7 @@ class Estimate(eqx.Module):
             freedom=freedom,
             iterations=search.iterations,
             seconds=seconds,
-            converged=search.converged,
+            result=search.result,
             sensitivity=sens,
             problem=problem,
             z=z,
@@ -266,7 +266,7 @@ class Estimate(eqx.Module):
             "inflation": self.inflation,
             "residuals": tests,
             "undetermined": [str(c) for c in self.identifiability().undetermined],
-            "converged": self.converged,
+            "result": RESULTS[self.result],
             "simulated": self.prediction.successful,
             "iterations": self.iterations,
             "seconds": self.seconds,
@@ -291,8 +291,8 @@ class Estimate(eqx.Module):
         if weak:
             lines.append("not determined:")
             lines += [f"  {str(c).removesuffix(': not determined')}" for c in weak]
-        if not self.converged:
-            lines.append("NOT CONVERGED: do not trust the figures above.")
+        if not succeeded(self.result):
+            lines.append(f"NOT CONVERGED, do not trust the figures above: {RESULTS[self.result]}")
         for record, result in zip(self.prediction.records, self.prediction.results, strict=True):
             if not succeeded(result):
                 lines.append(f'"{record.name}" was not simulated to its end: {RESULTS[result]}')
@@ -337,19 +337,19 @@ class Bootstrap(NamedTuple):
     """The estimates from repetitions of a measurement.
 
     **Fields:** `names` of the entries; `entries`, `(count, e)`; `sigma`, the standard deviations
-    that each repetition estimates, `(count, e)`; `converged`, `(count,)`; `truth`, the entries with
-    which the measurements were simulated, `(e,)`; `freedom`, the degrees of freedom of each fit.
+    that each repetition estimates, `(count, e)`; `result`, a verdict for each; `truth`, the
+    entries with which the measurements were simulated, `(e,)`; `freedom`, that of each fit.
     """
 
     names: tuple[str, ...]
     entries: np.ndarray
     sigma: np.ndarray
-    converged: np.ndarray
+    result: RESULTS
     truth: np.ndarray
     freedom: int
 
     def __str__(self) -> str:
-        good = np.asarray(self.converged)
+        good = succeeded(self.result)
         rows = [f"{good.sum()} of {good.size} repetitions converged"]
         if good.any():
             mean, spread = self.entries[good].mean(axis=0), self.entries[good].std(axis=0)
@@ -363,7 +363,7 @@ class Bootstrap(NamedTuple):
         truth, `(e,)`."""
         half = scipy.special.stdtrit(self.freedom, (1 + level) / 2) * self.sigma
         inside = np.abs(self.entries - self.truth) <= half
-        return inside[self.converged].mean(axis=0)
+        return inside[succeeded(self.result)].mean(axis=0)
 
 
 @checked
@@ -373,7 +373,7 @@ def bootstrap(
     count: Annotated[int, at_least(1)] = 200,
     *,
     batch: Annotated[int, at_least(1)] = 50,
-    max_steps: Annotated[int, at_least(1)] = 30,
+    max_iterations: Annotated[int, at_least(1)] = 30,
     tolerance: Annotated[float, positive] = 1e-6,
 ) -> Bootstrap:
     """Do a parametric bootstrap: simulate with the estimated parameters, add normal noise of the
@@ -381,8 +381,8 @@ def bootstrap(
     uncertainty without linearisation. The share of intervals that contain the truth tells whether
     they can be trusted.
 
-    **Arguments:** `key`: a random key. `batch`: the number of simultaneous searches. `max_steps`,
-    `tolerance`: those of each search, which starts at the estimate.
+    **Arguments:** `key`: a random key. `batch`: the number of simultaneous searches.
+    `max_iterations`, `tolerance`: those of each search, which starts at the estimate.
 
     **Raises:** `ValueError` for an estimate by multiple shooting. Fit again by single shooting.
 
@@ -397,15 +397,15 @@ def bootstrap(
         estimate.noise,
         jax.random.split(key, count),
         batch,
-        max_steps,
+        max_iterations,
         tolerance,
     )
-    entries, sigma, converged = jax.tree.map(np.asarray, found)
-    return Bootstrap(estimate.names, entries, sigma, converged, estimate.entries, estimate.freedom)
+    entries, sigma, result = jax.tree.map(np.asarray, found)
+    return Bootstrap(estimate.names, entries, sigma, result, estimate.entries, estimate.freedom)
 
 
 @eqx.filter_jit
-def _repeated(problem, z, noise, keys, batch, max_steps, tolerance):
+def _repeated(problem, z, noise, keys, batch, max_iterations, tolerance):
     residuals, data = problem.residuals, problem.data
     parameters = residuals.parameters
     readings = residuals.motions(z, data).readings
@@ -415,7 +415,7 @@ def _repeated(problem, z, noise, keys, batch, max_steps, tolerance):
     def one(key):
         made = readings + spread * jax.random.normal(key, readings.shape, readings.dtype)
         again = data._replace(parts=data.parts._replace(measured=made))
-        value, r, J, converged = problem.search(z, again, max_steps, tolerance)
+        value, r, J, result = problem.search(z, again, max_iterations, tolerance)
         s2 = jnp.sum(r * r) / (problem.count - problem.size)
         size = jnp.linalg.norm(J, axis=0)
         size = jnp.where(size > 0, size, 1.0)
@@ -423,6 +423,6 @@ def _repeated(problem, z, noise, keys, batch, max_steps, tolerance):
         root = jnp.linalg.inv(jnp.linalg.qr(J / size[None, :], mode="r")) / size[:, None]
         shared = value[: parameters.size]
         D = jax.jacfwd(parameters.entries)(shared) @ root[: parameters.size]
-        return parameters.entries(shared), jnp.sqrt(s2 * jnp.sum(D * D, axis=1)), converged
+        return parameters.entries(shared), jnp.sqrt(s2 * jnp.sum(D * D, axis=1)), result
 
     return jax.lax.map(one, keys, batch_size=batch)

@@ -19,13 +19,14 @@ from .._compiler import to_jax
 from .._inputs import at_least, checked, not_negative, positive, random_key
 from .._methods import AbstractEnforcement, UdwadiaKalaba
 from .._progress import says_when_compiling
-from .._search import Checkpoint, Monitor, Multipliers, NoCheckpoint, largest_violation
+from .._results import RESULTS
+from .._search import Checkpoint, Monitor, Multipliers, NoCheckpoint
 from .._system import AbstractSystem
 from .estimate import Estimate
 from .least_squares import descend, least_squares
 from .problem import FitProblem, SimulationOptions, make_problem
 from .record import Record
-from .residuals import AbstractLoss, Squares, continuity
+from .residuals import AbstractLoss, Data, PartMotion, Squares, continuity
 from .sensors import Sample
 from .shooting import AbstractShooting, AbstractStart, KnownStart, SingleShooting
 
@@ -40,13 +41,13 @@ class MultiStart(eqx.Module):
     free numbers of the parameters are scattered by a normal distribution.
 
     **Fields:** `count`: the number of searches, including the one from the given guess; `key`: a
-    random key; `spread`: the standard deviation; `max_steps`: the iterations of each search.
+    random key; `spread`: the standard deviation; `max_iterations`: the iterations of each search.
     """
 
     count: Annotated[int, at_least(1)] = eqx.field(static=True)
     key: Annotated[Any, random_key]
     spread: Annotated[float, not_negative] = 0.5
-    max_steps: Annotated[int, at_least(1)] = eqx.field(static=True, default=20)
+    max_iterations: Annotated[int, at_least(1)] = eqx.field(static=True, default=20)
 
 
 @checked
@@ -65,7 +66,7 @@ def fit(
     loss: AbstractLoss = Squares(),
     optimiser: optx.AbstractLeastSquaresSolver | optax.GradientTransformation | None = None,
     multistart: MultiStart | None = None,
-    max_steps: Annotated[int, at_least(1)] = 100,
+    max_iterations: Annotated[int, at_least(1)] = 100,
     tolerance: Annotated[float, positive] = 1e-9,
     checkpoint: str | os.PathLike | None = None,
     progress: bool = True,
@@ -106,7 +107,7 @@ def fit(
       of optimistix, by forward sensitivities; with it, a value that reaches a bound may stay there.
       Or any optax transformation, by reverse mode, for many parameters.
     - `multistart`: a `MultiStart`.
-    - `max_steps`: the limit of iterations. `tolerance`: the search has converged when the last
+    - `max_iterations`: the limit of iterations. `tolerance`: the search has converged when the last
       change of parameters and residuals is below this.
     - `checkpoint`: the name of a file to save the search in, or to continue it from.
     - `progress`: whether to show a bar. `label`: the words before it, such as the part of a search.
@@ -135,7 +136,7 @@ def fit(
     saving = NoCheckpoint()
     if checkpoint is not None:
         saving = Checkpoint(checkpoint, (problem, z))
-    monitor = Monitor(label, max_steps, lambda _: "", progress, saving)
+    monitor = Monitor(label, max_iterations, lambda _: "", progress, saving)
     if isinstance(optimiser, optax.GradientTransformation):
         if problem.partition.links:
             raise ValueError(
@@ -165,7 +166,7 @@ def _best_start(problem: FitProblem, z: Float[Array, " n"], options: MultiStart)
 
     @eqx.filter_jit
     def search_all(problem, guesses):
-        search = lambda z: problem.search(z, problem.data, options.max_steps, 1e-6)  # noqa: E731
+        search = lambda z: problem.search(z, problem.data, options.max_iterations, 1e-6)  # noqa: E731
         found = jax.vmap(search)(guesses)
         return found.value, jnp.sum(found.residuals**2, axis=1)
 
@@ -186,7 +187,7 @@ def _search(
         bounds=problem.bounds,
         scale=float(problem.scale),
         count=problem.count,
-        max_steps=monitor.limit,
+        max_iterations=monitor.limit,
         progress=monitor.progress,
     )
     if not problem.partition.links:
@@ -196,9 +197,8 @@ def _search(
     # The method of multipliers satisfies c = 0 exactly, with penalties that are not too stiff.
     penalty = jnp.asarray(_PENALTY * problem.count * problem.scale**2, z.dtype)
     multipliers = eqx.tree_at(lambda m: m.penalty, data.multipliers, penalty)
-    before, steps = jnp.asarray(jnp.inf, z.dtype), jnp.array(0)
-    rounds, state = monitor.checkpoint.restored((z, multipliers, before, steps))
-    z, multipliers, before, steps = state
+    rounds, state = monitor.checkpoint.restored((z, multipliers, jnp.array(0)))
+    z, multipliers, steps = state
     for number in range(min(rounds + 1, _ROUNDS), _ROUNDS + 1):
         data = data._replace(multipliers=multipliers)
         # The first rounds need not be exact.
@@ -206,16 +206,14 @@ def _search(
         label = f"{monitor.label}, round {number}"
         found = least_squares(residuals, z, data, tolerance=here, label=label, **options)
         z, steps = found.value, steps + found.iterations
-        multipliers, before = _next_round(found.aux, data, before)
-        if before < _CONTINUOUS and here == tolerance:
+        multipliers = _next_round(found.aux, data)
+        if multipliers.violation < _CONTINUOUS and here == tolerance:
             return found._replace(iterations=int(steps)), data
-        monitor.checkpoint.save(number, (z, multipliers, before, steps), now=True)
-    return found._replace(iterations=int(steps), converged=False), data
+        monitor.checkpoint.save(number, (z, multipliers, steps), now=True)
+    return found._replace(iterations=int(steps), result=RESULTS.max_iterations_reached), data
 
 
 @eqx.filter_jit
-def _next_round(motions, data, before) -> tuple[Multipliers, Array]:
-    """The multipliers after a round, and the largest violation of continuity."""
+def _next_round(motions: PartMotion, data: Data) -> Multipliers:
     c = continuity(motions, data)
-    none = jnp.zeros(0, c.dtype)
-    return data.multipliers.next_round(c, none, before), largest_violation(c, none)
+    return data.multipliers.next_round(c, jnp.zeros(0, c.dtype))

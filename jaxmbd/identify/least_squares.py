@@ -11,15 +11,17 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import optimistix as optx
-from jaxtyping import Array, Bool, Float, PyTree
+from jaxtyping import Array, Float, PyTree
 
 from .._compiler import is_concrete, picked, to_jax
 from .._inputs import Shape, at_least, checked, each_number, finite, positive
 from .._lanes import forward_jacobian
-from .._printed import counted, in_a_line, printed
+from .._printed import counted, in_a_line, judged, printed
 from .._progress import says_when_compiling
+from .._results import RESULTS
 from .._search import (
     Checkpoint,
+    Iterate,
     Monitor,
     NoCheckpoint,
     as_minimiser,
@@ -47,8 +49,8 @@ class LeastSquares(NamedTuple):
     - `aux`: what the method `jacobian` of the residuals returned besides r and J at `value`;
       `None` without.
     - `iterations`, `seconds`: the number of iterations, and the time including compilation.
-    - `converged`: whether the last step was below the tolerance, or another step could not lower
-      the sum of squares by more than its rounding.
+    - `result`: `RESULTS.successful` if the last step was below the tolerance, or another step could
+      not lower the sum of squares by more than its rounding.
     """
 
     value: PyTree
@@ -61,13 +63,13 @@ class LeastSquares(NamedTuple):
     aux: Any
     iterations: int
     seconds: float
-    converged: bool
+    result: RESULTS
 
     def __str__(self) -> str:
-        how = "converged" if self.converged else "not converged"
         rows = [
-            f"{how} after {counted(self.iterations, 'iteration')}, {self.seconds:.1f} s; rms "
-            f"{self.rms:.4g}"
+            judged(self.result, "converged", "not converged"),
+            f"after {counted(self.iterations, 'iteration')}, {self.seconds:.1f} s; rms "
+            f"{self.rms:.4g}",
         ]
         sigma = jax.tree.leaves(self.sigma)
         for (path, x), s in zip(
@@ -85,7 +87,7 @@ class LeastSquares(NamedTuple):
         first: Array,
         count: int,
         iterations: int,
-        converged: bool,
+        result: RESULTS,
         seconds: float,
     ) -> "LeastSquares":
         """The estimate at the end of a search. `found`: the residuals, their Jacobian and `aux` at
@@ -95,7 +97,7 @@ class LeastSquares(NamedTuple):
         dtype = jnp.result_type(*jax.tree.leaves(value))
         sigma = _Unravel(value)(jnp.asarray(np.sqrt(np.diag(C)), dtype))
         rms = float(jnp.linalg.norm(r)) / math.sqrt(count)
-        return cls(value, sigma, C, J, r, first, rms, aux, iterations, seconds, converged)
+        return cls(value, sigma, C, J, r, first, rms, aux, iterations, seconds, result)
 
 
 def _raveled(tree: PyTree) -> Array:
@@ -124,14 +126,6 @@ class _Unravel(eqx.Module):
         return self.structure.unflatten(parts)
 
 
-class _Iterate(NamedTuple):
-    """The state of the search."""
-
-    y: Float[Array, " p"]
-    state: Any
-    done: Bool[Array, ""]
-
-
 @checked
 @says_when_compiling("fit")
 def least_squares(
@@ -143,7 +137,7 @@ def least_squares(
     bounds: tuple[PyTree, PyTree] | None = None,
     scale: Annotated[float, positive] = 1.0,
     count: Annotated[int | None, at_least(1)] = None,
-    max_steps: Annotated[int, at_least(1)] = 100,
+    max_iterations: Annotated[int, at_least(1)] = 100,
     tolerance: Annotated[float, positive] = 1e-9,
     label: str = "fit",
     progress: bool = True,
@@ -194,7 +188,7 @@ def least_squares(
     problem = solver, _Scaled(residuals, unravel), (args, jnp.asarray(scale, flat.dtype))
     at_guess: list[np.ndarray] = []
 
-    def report(here: _Iterate) -> str:
+    def report(here: Iterate) -> str:
         r = scale * np.asarray(here.state.f_info.residual)
         rms = float(np.linalg.norm(r)) / math.sqrt(total)
         if not math.isfinite(rms):
@@ -202,28 +196,28 @@ def least_squares(
         at_guess.append(r) if not at_guess else None  # the first step is at the guess itself
         return f"rms {rms:.4g}"
 
-    monitor = Monitor(label, max_steps, report, progress, checkpoint)
+    monitor = Monitor(label, max_iterations, report, progress, checkpoint)
     here, _ = iterate(_step, problem, once(_start, problem, flat), monitor)
     r = to_jax(scale * np.asarray(here.state.f_info.residual))
     return LeastSquares.at(
         unravel(here.y),
-        (r, to_jax(scale * np.asarray(here.state.f_info.jac.as_matrix())), here.state.aux),
+        (r, to_jax(scale * np.asarray(here.state.f_info.jac.as_matrix())), here.aux),
         to_jax(at_guess[0]) if at_guess else r,
         total,
         int(here.state.num_steps),
-        bool(here.done),
+        here.result,
         time.perf_counter() - begin,
     )
 
 
 class TracedLeastSquares(NamedTuple):
-    """The result of a traced search: the value, the residuals and their Jacobian there, and whether
-    the search converged."""
+    """The result of a traced search: the value, the residuals and their Jacobian there, and the
+    verdict."""
 
     value: Float[Array, " p"]
     residuals: Float[Array, " n"]
     jacobian: Float[Array, "n p"]
-    converged: Bool[Array, ""]
+    result: RESULTS
 
 
 def traced_least_squares(
@@ -232,7 +226,7 @@ def traced_least_squares(
     bounds: tuple[Any, Any],
     args: PyTree,
     scale: float | Float[Array, ""],
-    max_steps: int,
+    max_iterations: int,
     tolerance: float,
 ) -> TracedLeastSquares:
     """Do the same search as one traceable function of one vector, for batches by `jax.vmap`."""
@@ -242,11 +236,13 @@ def traced_least_squares(
         guess,
         (args, jnp.asarray(scale, guess.dtype)),
         has_aux=True,
-        max_steps=max_steps,
+        max_steps=max_iterations,
         throw=False,
     )
     r, J = scale * found.state.f_info.residual, scale * found.state.f_info.jac.as_matrix()
-    return TracedLeastSquares(found.value, r, J, found.result == optx.RESULTS.successful)
+    good = found.result == optx.RESULTS.successful
+    result = RESULTS.where(good, RESULTS.successful, RESULTS.max_iterations_reached)
+    return TracedLeastSquares(found.value, r, J, result)
 
 
 @checked
@@ -318,16 +314,12 @@ class _Scaled(eqx.Module):
 
 def _start(problem, y):
     solver, fn, args = problem
-    structure = eqx.filter_eval_shape(fn, y, args)
-    state = solver.init(fn, y, args, {}, *structure, frozenset())
-    return _Iterate(y, state, jnp.array(False))
+    return first_iterate(solver, fn, y, args)
 
 
 def _step(problem, here):
     solver, fn, args = problem
-    y, state, _ = solver.step(fn, here.y, args, {}, here.state, frozenset())
-    done, result = solver.terminate(fn, y, args, {}, state, frozenset())
-    return _Iterate(y, state, done & (result == optx.RESULTS.successful))
+    return next_iterate(solver, fn, args, here)
 
 
 # The search ends after so many steps in a row with a small gradient, because an optimiser with
@@ -365,9 +357,7 @@ def descend(
     best = here.state.best_y
     (first, *_), found = (once(_jacobian, args, x) for x in (z, best))
     seconds = time.perf_counter() - begin
-    return LeastSquares.at(
-        best, found, first, len(first), steps, bool(here.done) and bool(here.finite), seconds
-    )
+    return LeastSquares.at(best, found, first, len(first), steps, here.result, seconds)
 
 
 def _loss(z, args):
@@ -394,7 +384,7 @@ def _start_of_descent(args, z):
 
 def _step_down(args, here):
     minimiser, data, project = _prepared(args)
-    return next_iterate(minimiser, _loss, data, project, here)
+    return next_iterate(minimiser, _loss, data, here, project)
 
 
 def _jacobian(args, z):

@@ -75,9 +75,11 @@ class FitProblem(eqx.Module):
     count: int = eqx.field(static=True)
     scale: Array
 
-    def search(self, z: Array, data: Data, max_steps: int, tolerance: float) -> TracedLeastSquares:
+    def search(
+        self, z: Array, data: Data, max_iterations: int, tolerance: float
+    ) -> TracedLeastSquares:
         """`traced_least_squares` from z."""
-        options = self.bounds, data, self.scale, max_steps, tolerance
+        options = self.bounds, data, self.scale, max_iterations, tolerance
         return traced_least_squares(self.residuals, z, *options)
 
 
@@ -291,7 +293,7 @@ def _data(parts: Parts, partition: Partition, states, system, start) -> tuple[Da
         to_jax(prior),
         to_jax(places),
         to_jax(links),
-        Multipliers(*map(to_jax, (np.zeros((len(links), state_size)), np.zeros(0), 1.0))),
+        Multipliers(*map(to_jax, (np.zeros((len(links), state_size)), np.zeros(0), 1.0, np.inf))),
     )
     return data, int(free.sum()) * 2 * dof
 

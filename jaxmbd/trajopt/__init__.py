@@ -25,7 +25,6 @@ from .nlp import NonlinearProgram as NonlinearProgram
 from .nlp import SciPy as SciPy
 from .nlp import Term as Term
 from .nlp import Uno as Uno
-from .plan import STATUS as STATUS
 from .plan import Plan as Plan
 from .plan import Replay as Replay
 from .plan import perform as perform

@@ -17,11 +17,12 @@ from .._equations import equations
 from .._inputs import Refusal, checked, shown
 from .._linalg import dense
 from .._progress import says_when_compiling
+from .._results import RESULTS, code
 from .._step import is_switched, turning
 from .guess import as_guess
 from .motion import Trajectory
 from .nlp import AbstractNLPSolver, Evaluator, NLPSolution, Uno
-from .plan import STATUS, Plan, make_plan
+from .plan import Plan, make_plan
 from .problem import Problem
 from .transcribe import Transcribed, transcribe
 from .transcriptions import AbstractTranscription, HermiteSimpson
@@ -79,9 +80,9 @@ def transcription(
 
     **Returns:** a `Plan` with `multipliers`. Its `cost` is the integral by the rule of the method.
     Its `control` is quadratic, linear or constant in each interval, depending on the method. After
-    a failure, `status` gives the reason, and `message` gives it in the solver's words.
+    a failure, `result` gives the reason, and `message` gives it in the solver's words.
     Collocation counts no turns: an angle of a spring, a limit, an actuator or a coupling that
-    passes half a turn from its `middle` gives `STATUS.turns_not_counted`.
+    passes half a turn from its `middle` gives `RESULTS.half_turn_passed`.
 
     For contacts and rows that switch use `DirectMultipleShooting()`, which simulates. Collocation
     has no instants at which velocities jump.
@@ -98,7 +99,7 @@ def transcription(
         found = _solve(transcribed, evaluator, solver, progress)
     else:
         message = "The guess has a cost or conditions that are not finite: choose another one."
-        found = NLPSolution(start, np.nan, np.inf, 0, STATUS.failed_start, message)
+        found = NLPSolution(start, np.nan, np.inf, 0, RESULTS.failed_start, message)
     return _plan(problem, method, transcribed, found)
 
 
@@ -111,10 +112,10 @@ def _solve(
     if transcribed.guarded is transcribed.program:
         return found
     jumped = np.any(evaluator.rows(found.x)[transcribed.jumps] > 0)
-    if found.status == STATUS.converged and not jumped:
+    if found.result == RESULTS.successful and not jumped:
         return found
     again = solver.solve(transcribed.guarded, progress=progress)
-    if jumped or again.status == STATUS.converged:
+    if jumped or again.result == RESULTS.successful:
         return again
     return found
 
@@ -165,7 +166,7 @@ def _plan(
         motion,
         lam,
         control,
-        (found.status, to_jax(found.iterations)),
+        (found.result, to_jax(found.iterations)),
         method.at_knots,
     )
     # The cost is integrated by the rule of the method. The last point may have its own control.
@@ -176,7 +177,7 @@ def _plan(
         bound_violation=jnp.asarray(np.max(outside, initial=0.0)),
         history=to_jax(np.array([found.objective], dtype)),
         multipliers=multipliers,
-        message=found.message,
+        message=found.message if int(code(plan.result)) == int(code(found.result)) else "",
     )
 
 
@@ -194,11 +195,11 @@ def _judge(
         return jnp.linalg.pinv(J.T) @ (J[dynamics.rows].T @ lam)
 
     multipliers = jax.vmap(all_rows)(problem.times, motion.q, motion.v, lam)
-    status, iterations = end
+    result, iterations = end
     if at_knots:  # simulated intervals count turns themselves
-        lost = loses_turns(problem, motion) & (status != STATUS.failed_start)
-        status = STATUS.where(lost, STATUS.turns_not_counted, status)
-    plan = make_plan(problem, motion, control, status, iterations, jnp.zeros(1))
+        lost = loses_turns(problem, motion) & (result != RESULTS.failed_start)
+        result = RESULTS.where(lost, RESULTS.half_turn_passed, result)
+    plan = make_plan(problem, motion, control, result, iterations, jnp.zeros(1))
     return plan, multipliers
 
 

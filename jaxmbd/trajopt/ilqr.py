@@ -11,6 +11,7 @@ from jaxtyping import Array, ArrayLike, Bool, Float, Int
 from .._compiler import to_jax, tree_where
 from .._inputs import at_least, checked, not_negative, positive
 from .._progress import says_when_compiling
+from .._results import RESULTS
 from .._search import Monitor, Multipliers, iterate, largest_violation
 from .._tangent_space import difference, displaced
 from .._types import Control
@@ -28,7 +29,6 @@ from .linear_quadratic import (
 from .motion import Trajectory, advance, augmented_cost, conditions, cost, follow, startable
 from .plan import (
     MUCH_GROWTH,
-    STATUS,
     Plan,
     growth_to_end,
     make_plan,
@@ -69,10 +69,9 @@ class SearchState(NamedTuple):
     gains: Float[Array, "n nu nx"]
     growth: Float[Array, ""]
     violation: Float[Array, ""]
-    round_violation: Float[Array, ""]
     iteration: Int[Array, ""]
     history: Float[Array, " iterations"]
-    status: STATUS
+    result: RESULTS
     done: Bool[Array, ""]
 
 
@@ -203,7 +202,7 @@ def policy(problem: Problem, state: SearchState) -> Feedback:
 def _plan(problem: Problem, state: SearchState) -> Plan:
     control, path = policy(problem, state), state.path
     found = with_rounding(path, state.growth, jnp.zeros_like(state.growth))
-    return make_plan(problem, path, control, state.status, state.iteration, state.history, found)
+    return make_plan(problem, path, control, state.result, state.iteration, state.history, found)
 
 
 @eqx.filter_jit
@@ -260,10 +259,9 @@ def state_along(
         gains=jnp.zeros((*path.u.shape, 2 * path.v.shape[1]), value.dtype),
         growth=jnp.zeros_like(value),
         violation=largest_violation(c, d),
-        round_violation=jnp.full_like(value, jnp.inf),
         iteration=jnp.array(0),
         history=jnp.full(room, cost(problem, path)),
-        status=STATUS.where(good, STATUS.running, STATUS.failed_start),
+        result=RESULTS.where(good, RESULTS.max_iterations_reached, RESULTS.failed_start),
         done=~good,
     )
 
@@ -318,17 +316,16 @@ def _improved(problem: Problem, options: Options, here: SearchState, local: Mode
     c, d = conditions(problem, path)
     left = largest_violation(c, d)
     next_round = over & ~met
-    updated = here.multipliers.next_round(c, d, here.round_violation)
-    multipliers = tree_where(next_round, updated, here.multipliers)
+    multipliers = tree_where(next_round, here.multipliers.next_round(c, d), here.multipliers)
     value = jnp.where(next_round, augmented_cost(problem, multipliers, path), value)
     shrunk = _shrink(attempt.regularisation, attempt.factor)
     regularisation, factor = tree_where(next_round, (0.0, 1.0), shrunk)
 
-    status = STATUS.where(over & met, STATUS.converged, here.status)
-    status = STATUS.where(over & met & stuck, STATUS.stuck, status)
+    result = RESULTS.where(over & met, RESULTS.successful, here.result)
+    result = RESULTS.where(over & met & stuck, RESULTS.stuck, result)
     infeasible = next_round & (multipliers.penalty > _MOST_PENALTY)
-    status = STATUS.where(infeasible, STATUS.infeasible, status)
-    status = STATUS.where(torn, STATUS.failed_start, status)
+    result = RESULTS.where(infeasible, RESULTS.infeasible, result)
+    result = RESULTS.where(torn, RESULTS.failed_start, result)
     gains = jnp.einsum("kim,kxm->kix", attempt.change.gains, local.basis[:-1])
     later = jnp.arange(here.history.shape[0]) > here.iteration
     return SearchState(
@@ -342,11 +339,10 @@ def _improved(problem: Problem, options: Options, here: SearchState, local: Mode
         gains=jnp.where(stuck & ~last, here.gains, gains),
         growth=growth_to_end(local.A + local.B @ attempt.change.gains),
         violation=left,
-        round_violation=jnp.where(next_round, left, here.round_violation),
         iteration=here.iteration + jnp.where(last, 0, 1),
         history=jnp.where(later, cost(problem, path), here.history),
-        status=status,
-        done=last | (status != STATUS.running),
+        result=result,
+        done=last | (result != RESULTS.max_iterations_reached),
     )
 
 

@@ -15,9 +15,9 @@ from scipy import sparse
 
 from .._extensible import Extensible
 from .._inputs import at_least, checked, number, positive, positive_or_infinite, unjudged
-from .._printed import counted, printed
+from .._printed import counted, judged, printed
 from .._progress import progress_bar
-from .plan import STATUS
+from .._results import RESULTS
 
 
 @checked
@@ -193,6 +193,11 @@ class Evaluator:
             )
         )
 
+    def solution(self, x, iterations: int, result: RESULTS, message="") -> "NLPSolution":
+        """The result of a search that ended at x."""
+        violation = self.violation(x)
+        return NLPSolution(x, self.objective(x), violation, iterations, result, message)
+
 
 def _joined(places) -> tuple[np.ndarray, np.ndarray]:
     rows, columns = zip(*places, strict=True)
@@ -209,20 +214,21 @@ class NLPSolution(eqx.Module):
     - `objective`: the sum of all costs.
     - `violation`: the largest violation of a row or a bound.
     - `iterations`: the number of iterations taken.
-    - `status`: a member of `mbd.trajopt.STATUS`. `message`: the solver's verdict in words.
+    - `result`: a member of `mbd.RESULTS`. `message`: what the solver says beyond that.
     """
 
     x: np.ndarray
     objective: float
     violation: float
     iterations: int
-    status: STATUS
-    message: str
+    result: RESULTS
+    message: str = ""
 
     def __str__(self) -> str:
         return (
-            f"{self.message or STATUS[self.status]}\nobjective {self.objective:.9g}, violation "
-            f"{self.violation:.1e}, after {counted(self.iterations, 'iteration')}"
+            f"{self.message or judged(self.result, 'converged', 'not converged')}\n"
+            f"objective {self.objective:.9g}, violation {self.violation:.1e}, after "
+            f"{counted(self.iterations, 'iteration')}"
         )
 
 
@@ -231,7 +237,7 @@ class AbstractNLPSolver(Extensible):
 
     @abc.abstractmethod
     def solve(self, program: NonlinearProgram, *, progress: bool = False) -> NLPSolution:
-        """Find a local optimum of `program`, from its `start`. After a failure, `status` gives the
+        """Find a local optimum of `program`, from its `start`. After a failure, `result` gives the
         reason and x is the last point.
 
         **Arguments:**
@@ -332,60 +338,46 @@ class SciPy(AbstractNLPSolver):
                     break
                 barrier = max(min(barrier, found.barrier_parameter) / 100, self.tolerance)
                 found = search(found.x, barrier, self.max_iterations - iterations)
-        x = all_of(np.clip(found.x, bounds.lb, bounds.ub))
-        violation, objective = evaluator.violation(x), evaluator.objective(x)
-        return NLPSolution(
-            x, objective, violation, iterations + found.nit, *_verdict(found, violation)
-        )
+        x = np.clip(all_of(found.x), evaluator.lower, evaluator.upper)
+        result = _verdict(found, evaluator.violation(x))
+        return evaluator.solution(x, iterations + found.nit, result)
 
 
-def _verdict(found: Any, violation: float) -> tuple[STATUS, str]:
+def _verdict(found: Any, violation: float) -> RESULTS:
     if found.status == 0:
-        return STATUS.running, "Not finished: the limit of iterations was reached first."
+        return RESULTS.max_iterations_reached
     if violation > _FEASIBLE:
-        return STATUS.infeasible, "Steps became too small, at a point that violates the conditions."
-    if found.status == 2 and found.optimality > _STATIONARY:
-        return STATUS.stuck, "Steps became too small, at a point that meets the conditions."
-    return STATUS.converged, "Converged: a local optimum to the tolerance."
+        return RESULTS.infeasible
+    stuck = found.status == 2 and found.optimality > _STATIONARY
+    return RESULTS.stuck if stuck else RESULTS.successful
 
 
-# The verdicts of Uno on the last point, and its reasons to end without success.
+_STOPPED = RESULTS.max_iterations_reached
+# The verdicts of Uno on the last point, and its reasons to end without success, in words where they
+# say more.
 _KINDS = {
-    "FEASIBLE_KKT_POINT": (STATUS.converged, "Converged: a local optimum to the tolerance."),
+    "FEASIBLE_KKT_POINT": (RESULTS.successful, ""),
     "FEASIBLE_FJ_POINT": (
-        STATUS.stuck,
+        RESULTS.stuck,
         "Converged to a point where the gradients of the conditions are dependent, such as where a "
         "condition only touches the constraints. It may not be the optimum: state the condition "
         "by another function that vanishes there, with a gradient of its own.",
     ),
-    "INFEASIBLE_STATIONARY_POINT": (
-        STATUS.infeasible,
-        "No point nearby violates the conditions less. They may contradict the bounds or the "
-        "dynamics, or the guess is too far away.",
-    ),
-    "FEASIBLE_SMALL_STEP": (
-        STATUS.stuck,
-        "Steps became too small, at a point that meets the conditions.",
-    ),
-    "INFEASIBLE_SMALL_STEP": (
-        STATUS.infeasible,
-        "Steps became too small, at a point that violates the conditions.",
-    ),
+    "INFEASIBLE_STATIONARY_POINT": (RESULTS.infeasible, ""),
+    "FEASIBLE_SMALL_STEP": (RESULTS.stuck, ""),
+    "INFEASIBLE_SMALL_STEP": (RESULTS.infeasible, ""),
     "UNBOUNDED_OBJECTIVE": (
-        STATUS.stuck,
+        RESULTS.stuck,
         "The cost falls without end: is a bound or a term of it missing?",
     ),
-    "NOT_OPTIMAL": (STATUS.stuck, "Ended at a point that is not optimal."),
+    "NOT_OPTIMAL": (RESULTS.stuck, ""),
 }
 _ENDS = {
-    "ITERATION_LIMIT": (
-        STATUS.running,
-        "Not finished: the limit of iterations was reached first.",
-    ),
-    "TIME_LIMIT": (STATUS.running, "Not finished: the limit of time was reached first."),
-    "EVALUATION_ERROR": (STATUS.stuck, "A cost, a condition or a derivative is not finite."),
-    "ALGORITHMIC_ERROR": (STATUS.stuck, "The solver gave up."),
-    "USER_TERMINATION": (STATUS.running, "Stopped."),
+    "ITERATION_LIMIT": (_STOPPED, ""),
+    "TIME_LIMIT": (_STOPPED, "Not finished: the limit of time was reached first."),
+    "EVALUATION_ERROR": (RESULTS.stuck, "A cost, a condition or a derivative is not finite."),
+    "ALGORITHMIC_ERROR": (RESULTS.stuck, "The solver gave up."),
+    "USER_TERMINATION": (_STOPPED, "Stopped."),
 }
 
 
@@ -442,11 +434,10 @@ class Uno(AbstractNLPSolver):
             if progress:
                 solver.set_notify_acceptable_iterate_callback(report)
             found = solver.optimize(_model(unopy, evaluator))
-        x = np.clip(found.primal_solution, evaluator.lower, evaluator.upper)
         ended, kind = found.optimization_status.name, found.solution_status.name
-        status, message = _KINDS[kind] if ended == "SUCCESS" else _ENDS[ended]
-        violation, objective = evaluator.violation(x), evaluator.objective(x)
-        return NLPSolution(x, objective, violation, found.number_iterations, status, message)
+        result, message = _KINDS[kind] if ended == "SUCCESS" else _ENDS[ended]
+        x = np.clip(found.primal_solution, evaluator.lower, evaluator.upper)
+        return evaluator.solution(x, found.number_iterations, result, message)
 
 
 def _unopy() -> Any:

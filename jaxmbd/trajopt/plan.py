@@ -10,10 +10,17 @@ import numpy as np
 from jax.core import Tracer
 from jaxtyping import Array, Float, Int
 
-from .._compiler import as_one_program, numpy_if_concrete, picked, stop_gradient, to_jax
+from .._compiler import (
+    as_one_program,
+    is_concrete,
+    numpy_if_concrete,
+    picked,
+    stop_gradient,
+    to_jax,
+)
 from .._inputs import at_least, checked
-from .._printed import largest, printed
-from .._results import code
+from .._printed import judged, largest, printed
+from .._results import RESULTS, code, succeeded
 from .._search import with_value
 from .._system import AbstractStates
 from .._tangent_space import difference, displaced
@@ -22,51 +29,10 @@ from .linear_quadratic import tangent
 from .motion import Trajectory, advance, conditions, cost, follow, largest_phi
 from .problem import Problem
 
-
-class STATUS(eqx.Enumeration):
-    """The verdict on an optimisation, one for each problem of a batch. `STATUS[plan.status]` is the
-    verdict in words."""
-
-    converged = "Converged: the tolerances are met."
-    running = "Not finished: the limit of iterations was reached first."
-    stuck = (
-        "No step improves the cost any further, though the tolerance is not met. The tolerance may "
-        "be below what rounding allows, or the costs have kinks."
-    )
-    infeasible = (
-        "The conditions `final` or `path` are violated beyond the tolerance, and larger penalties "
-        "do not help. They may contradict the bounds or the dynamics."
-    )
-    failed_start = (
-        "The motion under the first guess failed or is not finite, or the states of the guess "
-        "could not be joined to one motion. Choose another guess, more `substeps`, or another "
-        "`enforcement`. A motion also fails where an angle that a spring, a limit, an actuator or "
-        "a coupling reads passes half a turn from its `middle`, see `turns_not_counted`."
-    )
-    unstable = (
-        "The motion is unstable: small errors grow so much on the way that the controls of the "
-        "plan do not lead along it. Follow it with feedback, as `ilqr` and `mbd.analysis.lqr` give "
-        "it, plan over a shorter time, or, if it is stiff, take more `substeps`."
-    )
-    turns_not_counted = (
-        "An angle that a spring, a limit, an actuator or a coupling reads passes half a turn from "
-        "its `middle`, where the plan takes it for another angle, or turns by more than half a "
-        "turn in an interval. Give the problem the `angles` of the middle of the motion, "
-        "`mbd.State(t, q, v, angles=...)`, so that all of it is within half a turn of them; or "
-        "more `steps`; or plan shorter motions, one after the other."
-    )
-    astray = (
-        "The plan does not hold the plant: it costs far more than those before it, or its final "
-        "cost is far above that of the state in which it begins, and searches from other guesses "
-        "found no better one. Choose a longer horizon, wider bounds, another `guess`, or a model "
-        "that is nearer to the plant."
-    )
-    performed = "Simulated under a given control, not optimised."
-
-
 # A plan is unstable if its drift exceeds this share of its path and errors grow more than so many
 # times. A coarse grid alone does not cause that.
 _SHARE, MUCH_GROWTH = 0.1, 100.0
+_GIVEN = "simulated under a given control, not optimised"
 
 
 class Performance(NamedTuple):
@@ -141,16 +107,16 @@ def with_rounding(path: Trajectory, growth: Array, drift: Array) -> Performance:
     return Performance(growth, jnp.where(jnp.isnan(drift), jnp.inf, drift))
 
 
-def verdict(problem: Problem, path: Trajectory, status: Any, found: Performance) -> Any:
-    """The status, unless the motion leaves the path because it is unstable."""
+def verdict(problem: Problem, path: Trajectory, result: Any, found: Performance) -> Any:
+    """The result, unless the motion leaves the path because it is unstable."""
     start = path.q[0], path.v[0]
     way = jnp.max(
         jnp.abs(jax.vmap(lambda q, v: difference(problem.system, start, (q, v)))(path.q, path.v))
     )
     # Not `>`, so that NaN counts as lost.
     lost = ~(found.drift <= _SHARE * way) & (found.growth > MUCH_GROWTH)
-    fine = (status == STATUS.converged) | (status == STATUS.performed)
-    return STATUS.where(lost & fine, STATUS.unstable, status)
+    fine = result == RESULTS.successful
+    return RESULTS.where(lost & fine, RESULTS.unstable, result)
 
 
 @printed
@@ -170,7 +136,7 @@ class Plan(AbstractStates):
     - `growth`: the largest factor by which a small deviation from the plan has grown at its end.
     - `drift`: how far the motion under `control` leaves the plan, to first order and with rounding
       errors: the largest entry of a displacement and difference of velocity, as `Replay.largest`.
-    - `status`: a member of `mbd.trajopt.STATUS`; `STATUS[plan.status]` is the verdict in words.
+    - `result`: a member of `mbd.RESULTS`; `RESULTS[plan.result]` is the verdict in words.
     - `iterations`: the number of iterations taken.
     - `history`: the cost of the guess and after each iteration. If the number of iterations was
       not known when tracing, the last cost fills the rest.
@@ -178,7 +144,7 @@ class Plan(AbstractStates):
       `Feedback` along the motion.
     - `multipliers`: lam at the grid points, shape `(n + 1, nc)`, as in `Solution`; `None` for
       methods that do not compute them.
-    - `message`: the message of the solver.
+    - `message`: what there is to say beyond the result, such as by the solver.
     """
 
     t: Float[Array, "*batch points"]
@@ -192,7 +158,7 @@ class Plan(AbstractStates):
     phi_norm: Float[Array, "*batch"]
     growth: Float[Array, "*batch"]
     drift: Float[Array, "*batch"]
-    status: STATUS
+    result: RESULTS
     iterations: Int[Array, "*batch"]
     history: Float[Array, "*batch iterations"]
     control: Any
@@ -209,11 +175,9 @@ class Plan(AbstractStates):
     def __str__(self) -> str:
         if np.ndim(self.cost):
             return f"Plan of {np.size(self.cost)} problems: `jax.vmap` over them to see one."
-        doubts = STATUS.unstable, STATUS.turns_not_counted
-        judged = any(int(code(self.status)) == int(code(doubt)) for doubt in doubts)
         return "\n".join(
             [
-                STATUS[self.status] if judged else self.message or STATUS[self.status],
+                self.message or judged(self.result, "converged", "not converged"),
                 f"  cost               {float(self.cost):.9g}",
                 f"  iterations         {int(self.iterations)}",
                 f"  time               {np.asarray(self.t)[0]:g} to {np.asarray(self.t)[-1]:g} s, "
@@ -232,7 +196,7 @@ def make_plan(
     problem: Problem,
     path: Trajectory,
     control: Any,
-    status: STATUS,
+    result: RESULTS,
     iterations: Any,
     history: Any,
     found: Performance | None = None,
@@ -254,7 +218,7 @@ def make_plan(
         jnp.max(largest_phi(problem.system, problem.times, path.q)),
         found.growth,
         found.drift,
-        verdict(problem, path, status, found),
+        verdict(problem, path, result, found),
         jnp.asarray(iterations),
         history,
         control,
@@ -273,21 +237,23 @@ def perform(problem: Problem, control: Any) -> Plan:
 
     - `control`: a callable (t, q, v) -> u, or controls of shape `(steps, nu)` or `(nu,)`.
 
-    **Returns:** a `Plan` with `STATUS.performed`; with `STATUS.unstable` if rounding errors grow to
-    the size of the motion; or with `STATUS.failed_start` if the simulation failed.
+    **Returns:** a `Plan`. Its `result` is `RESULTS.unstable` if rounding errors grow to the size of
+    the motion, and `RESULTS.failed_start` if the simulation failed.
 
     **Raises:** `ValueError` for controls of another shape.
     """
     problem = with_strong_types(problem)
-    return _simulate(problem, as_control(problem, control, "control"))
+    plan = _simulate(problem, as_control(problem, control, "control"))
+    good = is_concrete(code(plan.result)) and np.all(succeeded(plan.result))
+    return dataclasses.replace(plan, message=_GIVEN) if good else plan
 
 
 @eqx.filter_jit
 def _simulate(problem: Problem, control: Any) -> Plan:
     path = follow(problem, control)
-    status = STATUS.where(path.good, STATUS.performed, STATUS.failed_start)
+    result = RESULTS.where(path.good, RESULTS.successful, RESULTS.failed_start)
     value = cost(problem, path)
-    return make_plan(problem, path, control, status, jnp.array(0), value[None])
+    return make_plan(problem, path, control, result, jnp.array(0), value[None])
 
 
 def without_repetition(plan: Plan) -> Plan:
@@ -304,7 +270,7 @@ class Replay(eqx.Module):
 
     **Fields:**
 
-    - `simulated`: the simulated motion, as a `Plan` with `STATUS.performed`.
+    - `simulated`: the simulated motion, as a `Plan`.
     - `drift`: the displacement and difference of velocity from the plan to the simulated motion at
       each point of the grid, shape `(n + 1, 2 nv)`.
     - `largest`: the largest entry of `drift` in absolute value.

@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from .._printed import printed
-from .plan import STATUS
+from .._results import RESULTS
 
 # A plan is doubted if its cost exceeds the lowest one since the last doubt by this share, and by
 # this share of the highest one. Costs near zero fluctuate with every disturbance.
@@ -28,8 +28,8 @@ class Pursuit(eqx.Module):
       plant there. `u`: the applied controls, `(n, nu)`.
     - `cost`: the running cost of the motion of the plant.
     - `costs`: the cost of each plan over its horizon, `(n,)`.
-    - `status`: the verdict on each plan, a member of `mbd.trajopt.STATUS` with shape `(n,)`: the
-      status of its search, or `STATUS.astray` if the search found a plan that does not hold the
+    - `result`: the verdict on each plan, a member of `mbd.RESULTS` with shape `(n,)`: the
+      result of its search, or `RESULTS.astray` if the search found a plan that does not hold the
       plant, however well it converged.
     - `iterations`: the number of iterations for each plan, `(n,)`. `searches`: the number of
       searches, `(n,)`. It is more than one for the first plan and for those that were doubted.
@@ -50,7 +50,7 @@ class Pursuit(eqx.Module):
     u: Float[Array, "n nu"]
     cost: Float[Array, ""]
     costs: Float[Array, " n"]
-    status: STATUS
+    result: RESULTS
     iterations: Int[Array, " n"]
     searches: Int[Array, " n"]
     good: Bool[Array, ""]
@@ -58,12 +58,12 @@ class Pursuit(eqx.Module):
     @property
     def astray(self) -> Bool[Array, " n"]:
         """Which plans do not hold the plant."""
-        return self.status == STATUS.astray
+        return self.result == RESULTS.astray
 
     @property
     def unconverged(self) -> Int[Array, ""]:
         """The number of plans whose search did not converge, or that are astray."""
-        return jnp.sum(self.status != STATUS.converged)
+        return jnp.sum(self.result != RESULTS.successful)
 
     @property
     def successful(self) -> Bool[Array, ""]:
@@ -99,12 +99,12 @@ class Pursuit(eqx.Module):
                 f"{end:g} s{last}"
             ]
         kinds = {
-            "at the limit of iterations": STATUS.running,
-            "stuck": STATUS.stuck,
-            "infeasible": STATUS.infeasible,
-            "without a motion to begin with": STATUS.failed_start,
+            "at the limit of iterations": RESULTS.max_iterations_reached,
+            "stuck": RESULTS.stuck,
+            "infeasible": RESULTS.infeasible,
+            "without a motion to begin with": RESULTS.failed_start,
         }
-        counts = {word: int(jnp.sum(self.status == status)) for word, status in kinds.items()}
+        counts = {word: int(jnp.sum(self.result == result)) for word, result in kinds.items()}
         found = ", ".join(f"{count} {word}" for word, count in counts.items() if count)
         if found:
             words += [f"{sum(counts.values())} of {n} searches did not converge ({found})"]
@@ -121,13 +121,13 @@ class Watch:
         self._highest = 0.0  # the largest |cost| of all plans
         self._astray = False
 
-    def doubts(self, cost: float, ends: tuple[float, float], status: Any) -> bool:
+    def doubts(self, cost: float, ends: tuple[float, float], result: Any) -> bool:
         """Whether a plan calls for searches from other guesses: it is astray or costs far more than
         those before, or its search ended at no minimum."""
         if self._astray or self._leaves(cost, ends) or not np.isfinite(cost):
             return True
         rise = cost - self._lowest
-        failed = any(status == x for x in (STATUS.failed_start, STATUS.infeasible))
+        failed = any(result == x for x in (RESULTS.failed_start, RESULTS.infeasible))
         jump = rise > _JUMP * abs(self._lowest) and rise > _OF_HIGHEST * self._highest
         return bool(failed or jump)
 

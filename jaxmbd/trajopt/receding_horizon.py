@@ -13,6 +13,7 @@ from jaxtyping import Array, ArrayLike, Bool, Float
 from .._checks import check_system, with_dtype
 from .._inputs import at_least, checked, not_negative, positive
 from .._progress import progress_bar, says_when_compiling
+from .._results import RESULTS
 from .._search import Multipliers, iterate, redundancy
 from .._system import AbstractSystem, State
 from .._tangent_space import displaced, state_jacobian, violations
@@ -37,7 +38,6 @@ from .motion import (
     running_cost,
     startable,
 )
-from .plan import STATUS
 from .problem import Problem
 from .pursuit import Pursuit, Watch
 
@@ -66,7 +66,7 @@ class _Found(NamedTuple):
     violation: Float[Array, ""]
     ends: tuple[Array, Array]
     split: Bool[Array, ""]
-    status: STATUS
+    result: RESULTS
     iteration: Array
 
 
@@ -110,8 +110,8 @@ def receding_horizon(
     with repeated states follows first the linear-quadratic regulator about them, within the bounds
     of u. If the cost of a later plan jumps, or its search fails, there are searches from several
     guesses again, and the cheapest plan is kept: from the states of the last plan, the state of the
-    plant, and the goal. If no plan is found that comes back to the costs of before, the status is
-    `STATUS.astray`.
+    plant, and the goal. If no plan is found that comes back to the costs of before, the result is
+    `RESULTS.astray`.
 
     **Arguments:**
 
@@ -148,7 +148,7 @@ def receding_horizon(
 
     def searched(here: _Here, begins: Sequence[_Begin], found: list[_Found]) -> list[_Found]:
         for x in begins:
-            done = [int(plan.iteration) for plan in found if plan.status == STATUS.converged]
+            done = [int(plan.iteration) for plan in found if plan.result == RESULTS.successful]
             # A search that takes far longer than another one has seldom gone to a better minimum.
             limit = max(_LEAST, _LONGER * min(done)) if done else first_iterations
             limited = dataclasses.replace(first, limit=jnp.asarray(min(limit, first_iterations)))
@@ -173,27 +173,27 @@ def receding_horizon(
                     others = _other_guesses(problem, here, plan, of_goal, begin.multipliers)
                     found = searched(here, others, found)
             best = _cheapest(found, float(allowed))
-            failed = best.status == STATUS.failed_start
+            failed = best.result == RESULTS.failed_start
             # The policy of before leads on where no search found a motion.
             plan = best if plan is None or not failed else plan
-            total, ends, status = _told(best)
+            total, ends, result = _told(best)
             if watch.accept(total, ends, doubted) and not failed:
-                status = STATUS.astray
+                result = RESULTS.astray
             here, u, paid, good = _move(problem, plant, here, plan.policy)
             iterations = sum(int(x.iteration) for x in found)
             motion.append(here)
-            told.append((u, paid, good, best.cost, status, iterations, len(found)))
+            told.append((u, paid, good, best.cost, result, iterations, len(found)))
             bar.update()
             bar.set_postfix_str(f"{iterations} iterations")
     stack = lambda *x: jnp.asarray(np.stack(x))  # noqa: E731
     t, q, v = jax.tree.map(stack, *motion)
-    u, paid, good, costs, status, iterations, searches = jax.tree.map(stack, *told)
-    return Pursuit(t, q, v, u, jnp.sum(paid), costs, status, iterations, searches, jnp.all(good))
+    u, paid, good, costs, result, iterations, searches = jax.tree.map(stack, *told)
+    return Pursuit(t, q, v, u, jnp.sum(paid), costs, result, iterations, searches, jnp.all(good))
 
 
-def _told(plan: _Found) -> tuple[float, tuple[float, float], STATUS]:
+def _told(plan: _Found) -> tuple[float, tuple[float, float], RESULTS]:
     begins, finishes = plan.ends
-    return float(plan.cost), (float(begins), float(finishes)), plan.status
+    return float(plan.cost), (float(begins), float(finishes)), plan.result
 
 
 def _cheapest(found: Sequence[_Found], tolerance: float) -> _Found:
@@ -202,7 +202,7 @@ def _cheapest(found: Sequence[_Found], tolerance: float) -> _Found:
 
     def rank(plan: _Found) -> tuple[bool, float, float]:
         total = float(plan.cost)
-        failed = bool(plan.split | (plan.status == STATUS.failed_start)) or not np.isfinite(total)
+        failed = bool(plan.split | (plan.result == RESULTS.failed_start)) or not np.isfinite(total)
         return failed, max(float(plan.violation) - tolerance, 0.0), total
 
     def equal(plan: _Found) -> bool:
@@ -210,7 +210,7 @@ def _cheapest(found: Sequence[_Found], tolerance: float) -> _Found:
         return tuple(others) == least[:2] and total <= least[2] + _EQUAL * abs(least[2])
 
     least = min(map(rank, found))
-    converged = [x for x in found if equal(x) and x.status == STATUS.converged]
+    converged = [x for x in found if equal(x) and x.result == RESULTS.successful]
     return min(converged or found, key=rank)
 
 
@@ -232,7 +232,7 @@ def _search(
         found.violation,
         ends,
         found.split,
-        found.status,
+        found.result,
         found.iteration,
     )
 
@@ -272,7 +272,9 @@ def _shifted(problem: Problem, penalty: Array, here: _Here, last: _Found) -> _Be
     path, split = as_path(_from(problem, here), last.policy)
     old = last.multipliers
     mu = jnp.concatenate([old.inequality[1:], old.inequality[-1:]])
-    return _Begin(path, split, Multipliers(old.equality, mu, penalty))
+    multipliers = Multipliers.zeros(old.equality, mu, penalty)
+    multipliers = dataclasses.replace(multipliers, equality=old.equality, inequality=mu)
+    return _Begin(path, split, multipliers)
 
 
 @eqx.filter_jit

@@ -10,9 +10,10 @@ import numpy as np
 import optimistix as optx
 from jaxtyping import Array, ArrayLike, Bool, Float
 
-from .._compiler import to_jax, tree_where
+from .._compiler import to_jax
 from .._inputs import at_least, checked, not_negative, positive
 from .._progress import says_when_compiling
+from .._results import RESULTS
 from .._search import (
     Iterate,
     Monitor,
@@ -26,7 +27,7 @@ from .._search import (
 from .._types import Control
 from .controls import AbstractBounded, Squashed, as_control, trainable, with_strong_types
 from .motion import augmented_cost, conditions, cost, follow
-from .plan import STATUS, Plan, make_plan
+from .plan import Plan, make_plan
 from .problem import Problem
 
 # A control within bounds, from a control and its bounds.
@@ -145,7 +146,7 @@ def best(plans: Plan) -> Plan:
             f"it, but its costs have shape {np.shape(plans.cost)}."
         )
     wrong = np.maximum(np.asarray(plans.final_violation), np.asarray(plans.path_violation))
-    converged = np.asarray(plans.status == STATUS.converged)
+    converged = np.asarray(plans.result == RESULTS.successful)
     costs = np.asarray(plans.cost)
     wrong, costs = (np.where(np.isfinite(x), x, np.inf) for x in (wrong, costs))
     if converged.any():
@@ -190,13 +191,12 @@ class Setting(eqx.Module):
 
 
 class _Round(NamedTuple):
-    """The state of a round: the search, the fixed part of the control, the multipliers, the largest
-    violation after the previous round, and whether the guess has a motion."""
+    """The state of a round: the search, the fixed part of the control, the multipliers, and whether
+    the guess has a motion."""
 
     iterate: Iterate
     rest: Any
     multipliers: Multipliers
-    violation: Float[Array, ""]
     good: Bool[Array, ""]
 
     @property
@@ -222,9 +222,8 @@ def _first_round(setting: Setting, control: Any) -> _Round:
     multipliers = Multipliers.zeros(*conditions(setting.problem, path), setting.penalty)
     good = path.good & jnp.isfinite(value)
     unknowns, rest = eqx.partition(control, trainable(control))
-    infinite = jnp.full_like(value, jnp.inf)
-    start = Iterate(unknowns, None, (value, infinite), ~good, jnp.array(True))
-    return _restart(setting, _Round(start, rest, multipliers, infinite, good))
+    start = Iterate(unknowns, None, (value, multipliers.violation), ~good, jnp.array(True))
+    return _restart(setting, _Round(start, rest, multipliers, good))
 
 
 def _restart(setting: Setting, here: _Round) -> _Round:
@@ -237,29 +236,27 @@ def _restart(setting: Setting, here: _Round) -> _Round:
 
 def _step(setting: Setting, here: _Round) -> _Round:
     minimiser, args, project = setting.search(here)
-    return here._replace(iterate=next_iterate(minimiser, _loss, args, project, here.iterate))
+    return here._replace(iterate=next_iterate(minimiser, _loss, args, here.iterate, project))
 
 
 def _next_round(setting: Setting, here: _Round) -> _Round:
     """The next round, with new multipliers. If no condition is violated, the search is over."""
     c, d = conditions(setting.problem, follow(setting.problem, here.control))
-    violation = largest_violation(c, d)
-    met = violation <= setting.condition_tolerance
-    multipliers = here.multipliers.next_round(c, d, here.violation)
-    multipliers = tree_where(met, here.multipliers, multipliers)
+    multipliers = here.multipliers.next_round(c, d)
+    met = multipliers.violation <= setting.condition_tolerance
     finite = here.iterate.finite | ~met
     last = here.iterate._replace(done=met | ~here.good, finite=finite)
-    return _restart(setting, _Round(last, here.rest, multipliers, violation, here.good))
+    return _restart(setting, _Round(last, here.rest, multipliers, here.good))
 
 
 def _plan(setting: Setting, results: tuple) -> Plan:
     here, done, iterations, history = results
-    met = here.violation <= setting.condition_tolerance
-    status = STATUS.where(met & done, STATUS.converged, STATUS.running)
-    status = STATUS.where(here.iterate.finite, status, STATUS.stuck)
-    status = STATUS.where(here.good, status, STATUS.failed_start)
+    met = here.multipliers.violation <= setting.condition_tolerance
+    result = RESULTS.where(met & done, RESULTS.successful, RESULTS.max_iterations_reached)
+    result = RESULTS.where(here.iterate.finite, result, RESULTS.stuck)
+    result = RESULTS.where(here.good, result, RESULTS.failed_start)
     path = follow(setting.problem, here.control)
-    return make_plan(setting.problem, path, here.control, status, iterations, history)
+    return make_plan(setting.problem, path, here.control, result, iterations, history)
 
 
 def over_starts(fn):

@@ -11,6 +11,7 @@ import pytest
 import scipy.integrate
 import scipy.linalg
 
+from jaxmbd._results import succeeded
 from jaxmbd.identify import least_squares
 
 QUIET = dict(progress=False)
@@ -19,7 +20,7 @@ QUIET = dict(progress=False)
 @pytest.mark.slow
 def test_spring_damper_found():
     found = crank.fitted(crank.made_record(), **QUIET)
-    assert found.converged
+    assert succeeded(found.result)
     assert np.all(np.abs(found.entries - list(crank.TRUTH.values())) < 4 * found.sigma)
     assert np.all(found.sigma < 0.02 * np.array(list(crank.TRUTH.values())))
 
@@ -44,7 +45,7 @@ def test_fit_of_a_line_is_linear_regression():
     y = 2 * x - 3 + 0.1 * np.random.default_rng(0).normal(size=50)
     result = least_squares(line, guess, (x, y), **QUIET)
     known, C = np.polyfit(x, y, 1, cov=True)
-    assert result.converged
+    assert succeeded(result.result)
     for found, expected in ((result.value, known), (result.sigma, np.sqrt(np.diag(C)))):
         np.testing.assert_allclose([found["slope"], found["offset"]], expected, rtol=1e-7)
     with pytest.raises(ValueError, match="not finite"):
@@ -78,7 +79,7 @@ def test_two_carts_found(tmp_path):
     np.savetxt(path, table, header="x1 x2 v1 v2", comments="% ", fmt="%.16e")
     record = track.read_record(path)
     found = track.from_early_to_late(record, **QUIET)
-    assert found.converged
+    assert succeeded(found.result)
     assert found.noise == pytest.approx(noise, rel=0.1)
     truth = np.concatenate([[K1, K2, KC, MASS], DAMPING, PLACES])
     assert np.all(np.abs(found.entries - truth) < 4 * found.sigma)
@@ -110,7 +111,7 @@ def test_pendulum_found(tmp_path):
     np.savetxt(tmp_path / "made.txt", rows, header="o v", comments="%", fmt="%.16e")
     record = pendulum.read(tmp_path / "made.txt")
     found = pendulum.fitted(record, ("viscous", "drag"))
-    assert found.converged
+    assert succeeded(found.result)
     truth = {"omega": omega, "tilt": tilt, "viscous": viscous, "drag": drag}
     for name, value in truth.items():
         assert found.values[name] == pytest.approx(value, rel=1e-5), name
@@ -125,7 +126,7 @@ def test_measured_pendulum(shared):
     forecasts = {}
     for name in ("dry", "viscous and drag"):
         found = pendulum.fitted(seen, pendulum.LAWS[name])
-        assert found.converged and found.prediction.rms["angle"] < 0.014
+        assert succeeded(found.result) and found.prediction.rms["angle"] < 0.014
         forecasts[name] = found.predict(unseen, starts=found.starts).rms["angle"]
     assert 6 * forecasts["viscous and drag"] < forecasts["dry"]
     assert forecasts["viscous and drag"] < 0.017

@@ -6,12 +6,13 @@ import numpy as np
 import pytest
 from trajopt_problems import Circle, Reach, masses, on_circle
 
+import jaxmbd as mbd
 from jaxmbd import trajopt
 from jaxmbd._compiler import to_jax
 from jaxmbd.trajopt.pursuit import Watch
 from jaxmbd.trajopt.receding_horizon import goal
 
-CONVERGED = trajopt.STATUS.converged
+CONVERGED = mbd.RESULTS.successful
 HOLDS = (1.0, 0.05)  # the final cost falls to a twentieth
 HALF = (1.0, 0.5)
 
@@ -58,9 +59,9 @@ def test_verdicts(plans, doubted, astray):
 def test_failed_searches_are_doubted():
     watch = Watch()
     watch.accept(4.0, HALF, False)
-    for status in (trajopt.STATUS.failed_start, trajopt.STATUS.infeasible):
+    for status in (mbd.RESULTS.failed_start, mbd.RESULTS.infeasible):
         assert watch.doubts(3.0, HALF, status)
-    assert not watch.doubts(3.0, HALF, trajopt.STATUS.running)
+    assert not watch.doubts(3.0, HALF, mbd.RESULTS.max_iterations_reached)
 
 
 def test_goal_of_conditions_and_costs():

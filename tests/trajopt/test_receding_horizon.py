@@ -43,7 +43,7 @@ def test_growth_of_errors(stiffness, unstable):
     expected = max(np.linalg.norm(product, 2) for product in products)
     plan = trajopt.perform(unstable_masses(stiffness), np.zeros(2))
     assert np.isclose(plan.growth, expected, rtol=1e-9)
-    assert tp.ended(plan, "unstable" if unstable else "performed")
+    assert tp.ended(plan, "unstable" if unstable else "successful")
     if unstable:
         assert float(plan.growth) > 1e16 and "errors grow" in str(plan) and "feedback" in str(plan)
 

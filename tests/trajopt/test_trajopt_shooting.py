@@ -24,7 +24,7 @@ def test_bounds_and_conditions():
     problem = tp.cart(STEPS, path=tp.Below(1.45, of_rate=True), lower=-5.1, upper=9.0)
     exact = tp.least_effort_between(STEPS, 1.45, -5.1)
     plan = trajopt.shooting(problem, condition_tolerance=1e-6, progress=False)
-    assert tp.ended(plan, "converged") and float(plan.bound_violation) == 0
+    assert tp.ended(plan, "successful") and float(plan.bound_violation) == 0
     assert max(float(plan.final_violation), float(plan.path_violation)) <= 1e-6
     np.testing.assert_allclose(plan.cost, exact.fun, rtol=1e-5)
 
@@ -61,7 +61,7 @@ def test_parameters_of_a_policy():
     int u^2 dt = 12, but for the left rectangles of the cost; by the method of multipliers."""
     policy = Line(jnp.zeros(3))
     plan = trajopt.shooting(tp.cart(40), policy, condition_tolerance=1e-6, progress=False)
-    assert tp.ended(plan, "converged") and plan.final_violation <= 1e-6
+    assert tp.ended(plan, "successful") and plan.final_violation <= 1e-6
     a, b, c = np.asarray(plan.control.control.numbers)
     t, q, v, u = map(np.asarray, (plan.t, plan.q, plan.v, plan.u))
     np.testing.assert_allclose(u[:, 0], a + b * t[:-1] + c * v[:-1, 0])
@@ -78,7 +78,7 @@ def test_starts_side_by_side():
     problem = tp.cart(3, running_cost=tp.Effort(0.01), final=None, final_cost=valleys)
     guesses = np.array([-1.0, 1.0])[:, None, None] * np.ones((2, 3, 1))
     plans = trajopt.multi_start(problem, guesses, progress=False)
-    assert plans.q.shape == (2, 4, 1) and np.all(plans.status == tp.STATUS.converged)
+    assert plans.q.shape == (2, 4, 1) and np.all(plans.result == mbd.RESULTS.successful)
     np.testing.assert_allclose(np.asarray(plans.q)[:, -1, 0], [-1.0, 1.0], atol=0.1)
     best = trajopt.best(plans)
     assert np.isclose(np.asarray(best.q)[-1, 0], 1.0, atol=0.1)
@@ -190,4 +190,4 @@ def test_motions_that_fail_are_told():
         problem = tp.masses(2, enforcement=mbd.ImplicitPenalty(stiffness))
         return trajopt.perform(problem, np.zeros(2))
 
-    assert tp.ended(performed(1.0), "performed") and tp.ended(performed(-1.0), "failed_start")
+    assert tp.ended(performed(1.0), "successful") and tp.ended(performed(-1.0), "failed_start")

@@ -78,7 +78,7 @@ def test_solvers_find_the_minimum(solver):
     root = np.sqrt(7.0)
     accuracy = 1e-4 if isinstance(solver, T.SciPy) else 1e-6
     np.testing.assert_allclose(found.x, [(root - 1) / 2, (root + 1) / 4], atol=accuracy)
-    assert tp.ended(found, "converged") and found.violation < 1e-6
+    assert tp.ended(found, "successful") and found.violation < 1e-6
 
 
 @pytest.mark.parametrize(
@@ -148,7 +148,7 @@ def test_path_condition_holds():
     assert tp.converged(plan) and float(plan.path_violation) < 1e-7
     np.testing.assert_allclose(plan.cost, 8 / (9 * limit), rtol=2e-3)
     assert np.max(np.asarray(plan.q)) > limit - 1e-3
-    assert tp.ended(tp.solve(problem, solver=T.Uno(max_iterations=1)), "running")
+    assert tp.ended(tp.solve(problem, solver=T.Uno(max_iterations=1)), "max_iterations_reached")
 
 
 # --- verdicts and input -------------------------------------------------------------------------
@@ -157,7 +157,7 @@ def test_path_condition_holds():
 def test_out_of_reach_is_reported():
     plan = tp.solve(tp.cart(6, distance=10.0, lower=-1.0, upper=1.0))
     assert tp.ended(plan, "infeasible")
-    assert "contradict" in plan.message and plan.message in str(plan)
+    assert "contradict" in str(plan)
     assert np.isfinite(plan.q).all()
 
 

@@ -188,7 +188,7 @@ def test_ilqr_with_redundant_rows():
     np.testing.assert_allclose(plan.cost, least_effort(), rtol=1e-2)
 
 
-@pytest.mark.parametrize("stiffness, status", [(1.0, "converged"), (-50.0, "unstable")])
+@pytest.mark.parametrize("stiffness, status", [(1.0, "successful"), (-50.0, "unstable")])
 def test_drift_of_a_linear_motion(stiffness, status):
     """To first order is exact there: what the plan says is what its replay finds. Where errors grow
     beyond the way of the motion, it is no plan."""

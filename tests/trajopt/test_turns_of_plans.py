@@ -86,7 +86,7 @@ def test_a_plan_beyond_half_a_turn_is_right_or_tells():
         assert converged(plan)
         np.testing.assert_allclose(plan.cost, least_effort(angle), rtol=1e-4)
     plan = solve(wound_to(4.0))
-    assert ended(plan, "turns_not_counted") and "`middle`" in str(plan)
+    assert ended(plan, "half_turn_passed") and "`middle`" in str(plan)
     assert not converged(solve(wound_to(4.0, steps=4), SHOOTING))
 
 
