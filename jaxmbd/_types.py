@@ -2,9 +2,10 @@
 mathematics."""
 
 from collections.abc import Callable
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
-from jaxtyping import Array, Float, Shaped
+from jax.typing import DTypeLike
+from jaxtyping import Array, Float, PyTree, Shaped
 
 Scalar: TypeAlias = Float[Array, ""]
 Coordinates: TypeAlias = Float[Array, " nq"]
@@ -14,4 +15,5 @@ MassMatrix: TypeAlias = Float[Array, "nv nv"]
 Rows: TypeAlias = Float[Array, " nc"]
 Jacobian: TypeAlias = Float[Array, "nc nv"]
 RealScalarLike: TypeAlias = float | int | Shaped[Array, ""]
-Control: TypeAlias = Callable[[Any, Any, Any], Any]
+Control: TypeAlias = Callable[[RealScalarLike, Coordinates, Velocity], PyTree]
+DType: TypeAlias = DTypeLike

@@ -19,7 +19,7 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Float, Int, PyTree
 
 from .._compiler import apply, contracted, general_inverse
 from .._linalg import annihilate, iterate
@@ -61,11 +61,11 @@ class AbstractDelassus(eqx.Module):
         """Return what `row` needs to know about lam."""
 
     @abc.abstractmethod
-    def moved(self, sums: Any, i: Int[Array, ""], change: Float[Array, " d"]) -> Any:
+    def moved(self, sums: PyTree, i: Int[Array, ""], change: Float[Array, " d"]) -> Any:
         """Return `sums` after a change of the impulses of contact i."""
 
     @abc.abstractmethod
-    def row(self, i: Int[Array, ""], sums: Any) -> Float[Array, " d"]:
+    def row(self, i: Int[Array, ""], sums: PyTree) -> Float[Array, " d"]:
         """Return the part of S lam that belongs to contact i."""
 
     @abc.abstractmethod
@@ -73,11 +73,11 @@ class AbstractDelassus(eqx.Module):
         """Factorise C + P S, which must be regular."""
 
     @abc.abstractmethod
-    def solve(self, factor: Any, P: Blocks, r: Impulses) -> Impulses:
+    def solve(self, factor: PyTree, P: Blocks, r: Impulses) -> Impulses:
         """Solve (C + P S) x = r."""
 
     @abc.abstractmethod
-    def solve_transposed(self, factor: Any, P: Blocks, r: Impulses) -> Impulses:
+    def solve_transposed(self, factor: PyTree, P: Blocks, r: Impulses) -> Impulses:
         """Solve (C^T + S P^T) x = r."""
 
     def proximal_solve(self, C: Blocks, P: Blocks, r: Impulses, rho: Float[Array, ""]) -> Impulses:
@@ -204,7 +204,7 @@ class GroupInverse(eqx.Module):
     C: Blocks
     P: Blocks
     epsilon: Float[Array, ""]
-    factor: Any
+    factor: PyTree
 
     def __init__(self, S: AbstractDelassus, C: Blocks, P: Blocks):
         self.S, self.C, self.P = S, C, P

@@ -7,7 +7,7 @@ import diffrax
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, PyTree
 
 from .._results import RESULTS, first_failure, of_scheme
 from .._system import AbstractSystem, writes_own_qdot
@@ -50,21 +50,21 @@ class AbstractContinuousEnforcement(AbstractEnforcement):
         """The factors that the methods below need, computed once."""
 
     @abc.abstractmethod
-    def motion(self, point: Point, factor: Any) -> Motion:
+    def motion(self, point: Point, factor: PyTree) -> Motion:
         """Velocity, acceleration and multipliers at a point."""
 
     @abc.abstractmethod
-    def correction(self, point: Point, factor: Any) -> Correction:
+    def correction(self, point: Point, factor: PyTree) -> Correction:
         """The drift correction, computed at the start of a step and constant through its stages. As
         a feedback in every stage it would reduce the order of accuracy, since stages violate the
         constraints by O(h^2) by construction."""
 
     @abc.abstractmethod
-    def result(self, point: Point, factor: Any, correction: Correction) -> RESULTS:
+    def result(self, point: Point, factor: PyTree, correction: Correction) -> RESULTS:
         """The verdict on the solution of the equations at the start of a step, where `correction`
         is to remove the drift."""
 
-    def dependents(self, point: Point, factor: Any) -> Dependents | None:
+    def dependents(self, point: Point, factor: PyTree) -> Dependents | None:
         """How the dependent variables are found within a step, chosen at its start. `None`, the
         default, if all variables are integrated."""
         del point, factor
@@ -201,7 +201,7 @@ def corrected_step(
     return (q1, v1), error, dense, scheme_state, result, start.phi
 
 
-def _nothing_at_start(problem: SimulationProblem, t0: Any, y0: Any) -> _AtStart:
+def _nothing_at_start(problem: SimulationProblem, t0: RealScalarLike, y0: Any) -> _AtStart:
     """In place of what a step computes at its start, before it has been computed."""
     method = problem.enforcement
     # Spares most methods a second trace of their factors.

@@ -8,10 +8,12 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import optimistix as optx
+from jaxtyping import PyTree
 
 from .._compiler import checkpointed, loops_cost_nothing, tree_where
 from .._inputs import at_least, checked
 from .._roots import Chord
+from .._types import DType, Scalar
 
 
 def _axpy(y, *terms):
@@ -85,10 +87,10 @@ class RolledRK4(RK4):
 
 def rolled_rk4(
     field: Callable[[Any, Any, Any, Any], tuple[Any, Any]],
-    t0: Any,
-    t1: Any,
+    t0: Scalar,
+    t1: Scalar,
     y0: Any,
-    memory: Any,
+    memory: PyTree,
     resolve: Callable[[Any, Any, Any], tuple[Any, Any]] | None = None,
 ) -> tuple[Any, Any]:
     """(y1, memory) of RK4 with `k, memory = field(t, y, is_first, memory)`, where k is the rate of
@@ -201,7 +203,7 @@ class CrankNicolson(OneStep, diffrax.AbstractImplicitSolver, diffrax.AbstractAda
 def prepared(
     scheme: diffrax.AbstractSolver,
     controller: diffrax.AbstractStepSizeController | None,
-    dtype: Any,
+    dtype: DType,
     large: bool,
 ) -> diffrax.AbstractSolver:
     """`scheme`, set up for our own loop as diffrax would do for its loop.

@@ -5,7 +5,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import diffrax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, PyTree
 
 from .._linalg import without_rows
 from .._results import RESULTS, first_failure, of_scheme
@@ -91,11 +91,11 @@ class FreeStep(NamedTuple):
     point: Point
     phi: Float[Array, " nh"]
     drift: Rows
-    memory: Any
+    memory: PyTree
     result: RESULTS
 
 
-def free_step(problem: SimulationProblem, t1: RealScalarLike, state: Any) -> FreeStep:
+def free_step(problem: SimulationProblem, t1: RealScalarLike, state: PyTree) -> FreeStep:
     """The scheme on the free motion M v' = f, with M, J and Phi evaluated at q. The forces of
     inertia of a mechanism's bodies are constant in the step, with a mean that does no work."""
     t0, q, v = state.t, state.q, state.v
@@ -122,7 +122,9 @@ def free_step(problem: SimulationProblem, t1: RealScalarLike, state: Any) -> Fre
     return FreeStep(here, end, phi, drift, memory, of_scheme(result))
 
 
-def along(problem: SimulationProblem, state: StepperState, h: Any, t: Any) -> StepperState:
+def along(
+    problem: SimulationProblem, state: StepperState, h: RealScalarLike, t: RealScalarLike
+) -> StepperState:
     """The state at a time t along the step: position and velocity change linearly in time."""
     method, system = problem.enforcement, problem.system
     state = method.anew(problem, state)

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from .._compiler import materialise, tree_where
 from .._printed import in_a_line, judged, printed
@@ -68,7 +68,7 @@ class StepperState(State):
     active: Bool[Array, " *batch nc"] | None = None
     angles: Float[Array, " *batch angles"] | None = None
     result: RESULTS = eqx.field(default_factory=lambda: RESULTS.successful)
-    memory: Any = None
+    memory: PyTree = None
     lost: Any = None
 
     def __str__(self) -> str:
@@ -115,7 +115,7 @@ def without_past(t: Scalar, q: Coordinates, v: Velocity) -> StepperState:
     return StepperState(t, q, v, result=result, lost=jnp.zeros((), q.dtype))
 
 
-def finite(tree: Any) -> Bool[Array, ""]:
+def finite(tree: PyTree) -> Bool[Array, ""]:
     """Whether every number in `tree` is finite."""
     leaves = jax.tree.leaves(eqx.filter(tree, eqx.is_inexact_array))
     return jnp.all(jnp.stack([jnp.all(jnp.isfinite(leaf)) for leaf in leaves]))

@@ -20,7 +20,7 @@ from .._methods import (
 from .._results import RESULTS, first_failure, of_scheme
 from .._step import Stepper, counted, near, with_scheme
 from .._system import State
-from .._types import Control, RealScalarLike
+from .._types import Control, DType, RealScalarLike
 from .grid import Grid, LoopOptions, Saving
 from .observers import Saved
 
@@ -48,7 +48,7 @@ class _NearAngles(diffrax.AbstractLocalInterpolation):
     t0: RealScalarLike
     t1: RealScalarLike
     motion: Any
-    angles: Any
+    angles: Float[Array, " angles"] | None
 
     def evaluate(self, t0, t1=None, left=True):
         q, v = self.motion.evaluate(t0, t1, left)
@@ -134,7 +134,7 @@ def integrate_adaptive(
     saving: Saving,
     controller: diffrax.AbstractStepSizeController,
     options: LoopOptions,
-) -> tuple[Float[Array, " ns"], PyTree, RESULTS, dict[str, Any]]:
+) -> tuple[Float[Array, " ns"], PyTree, RESULTS, dict[str, PyTree]]:
     """(saved times, saved outputs, result, statistics). Times that were not reached have the last
     state."""
     if start.active is not None:
@@ -198,14 +198,14 @@ def _field(t, y, args):
     return (*constrained_field(t, (q, v), args), jax.tree.map(jnp.zeros_like, angles))
 
 
-def _near(problem: SimulationProblem, angles: Any) -> SimulationProblem:
+def _near(problem: SimulationProblem, angles: Float[Array, " angles"] | None) -> SimulationProblem:
     """The problem with its counted angles near these."""
     if angles is None:
         return problem
     return eqx.tree_at(lambda p: p.system, problem, near(problem.system, angles))
 
 
-def with_array_tolerances(controller: Any, dtype: Any) -> Any:
+def with_array_tolerances(controller: Any, dtype: DType) -> Any:
     """The same controller with arrays as tolerances. Python numbers would be compiled in."""
 
     def convert(x):

@@ -9,13 +9,14 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import PyTree
 
 from .._compiler import is_concrete, numpy_if_concrete, to_jax
 from .._equations import specialised
 from .._inputs import at_least, conform, finite
 from .._sizes import check_fits, check_resolved, check_steps
 from .._system import AbstractSystem, State
-from .._types import RealScalarLike
+from .._types import DType, RealScalarLike
 
 # Times within this fraction of a step of a grid point are that grid point.
 ON_GRID = 1e-6
@@ -38,7 +39,7 @@ class Grid(eqx.Module):
     def steps(self) -> int:
         return self.whole + (not self.aligned)
 
-    def as_arrays(self, dtype: Any, *, length: bool = False) -> "Grid":
+    def as_arrays(self, dtype: DType, *, length: bool = False) -> "Grid":
         """The same with arrays, which are not compiled in. With `length` the number of steps is an
         array too."""
         t0, t1, dt = (jnp.asarray(x, dtype) for x in (self.t0, self.t1, self.dt))
@@ -59,7 +60,7 @@ def make_grid(
     t1: RealScalarLike | None,
     dt: RealScalarLike | None,
     num_steps: int | None,
-    dtype: Any,
+    dtype: DType,
     *,
     adaptive: bool = False,
 ) -> Grid:
@@ -131,7 +132,7 @@ class Saving(eqx.Module):
             )
         if times < _FEW:
             return
-        saved: Any = state.q, state.v
+        saved: PyTree = state.q, state.v
         if self.fn is not None:
             saved = jax.eval_shape(self.fn, state.t, State(state.t, state.q, state.v), system)
         one = sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(saved))
@@ -142,7 +143,7 @@ class Saving(eqx.Module):
             "`SaveAt(fn=...)`, or simulate in parts",
         )
 
-    def output(self, stepper: Any, kept: Any) -> Any:
+    def output(self, stepper: Any, kept: PyTree) -> Any:
         """(t, the data to save)."""
         state = kept.state
         if self.fn is None:

@@ -5,13 +5,13 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Bool, Float, PyTree
 
 from .._compiler import stop_gradient, tree_where
 from .._methods import SimulationProblem, StepperState, finite
 from .._results import RESULTS
 from .._step import Stepper
-from .._types import RealScalarLike
+from .._types import Control, RealScalarLike
 from .grid import ON_GRID, Grid, Saving
 
 
@@ -127,7 +127,7 @@ class RequestedTimes:
         n = self.ts.shape[0]
         return jax.tree.map(lambda x: jnp.zeros((n, *x.shape), x.dtype), _bare(here))
 
-    def remember(self, i: Any, here: Saved, kept: Any) -> Any:
+    def remember(self, i: Any, here: Saved, kept: PyTree) -> Any:
         if self.ts is None:
             return None
         place = self.place[i]
@@ -137,7 +137,7 @@ class RequestedTimes:
         """Whether the state at grid point i is stored."""
         return False if self.ts is None else self.place[i] < self.ts.shape[0]
 
-    def reach(self, stepper: Stepper, control: Any, kept: Any, good: Any) -> _Reached:
+    def reach(self, stepper: Stepper, control: Control | None, kept: PyTree, good: Any) -> _Reached:
         def from_grid(i):
             return jax.tree.map(lambda room: room[self.place[i]], kept)
 

@@ -162,7 +162,7 @@ class _Start(NamedTuple):
     q: Coordinates
     v: Velocity
     tolerance: Any
-    angles: Any
+    angles: Float[Array, " angles"] | None
     in_range: Any
 
 
@@ -203,7 +203,7 @@ def integrate_fixed(
     saving: Saving,
     energy_tolerance: Float[Array, ""] | None,
     options: LoopOptions,
-) -> tuple[Float[Array, " ns"], PyTree, RESULTS, dict[str, Any]]:
+) -> tuple[Float[Array, " ns"], PyTree, RESULTS, dict[str, PyTree]]:
     """(saved times, saved outputs, result, statistics)."""
     whole, aligned, dt = grid.whole, grid.aligned, jnp.asarray(grid.dt)
     requested = RequestedTimes(saving, grid)
@@ -317,7 +317,11 @@ def observed(stepper: Stepper, control: Control | None, saved: Saved, stats, res
 
 
 def check_overlaps(
-    system: AbstractSystem, enforcement: AbstractEnforcement, t: Any, q: Array, tolerance: Any
+    system: AbstractSystem,
+    enforcement: AbstractEnforcement,
+    t: RealScalarLike,
+    q: Array,
+    tolerance: Any,
 ) -> None:
     """**Raises** an error that names the rigid contacts that overlap at a concrete start by more
     than the tolerance, among them limits of joints. A traced start is judged by the first step."""

@@ -3,7 +3,7 @@
 from typing import Any, NamedTuple
 
 import numpy as np
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Bool, Float, PyTree
 
 from .._compiler import picked
 from .._printed import counted, in_a_line, judged, largest, printed, span
@@ -76,7 +76,7 @@ class Solution(AbstractStates):
     phi_norm: Float[Array, " *batch ns"] | None
     phidot_norm: Float[Array, " *batch ns"] | None
     ys: Any
-    stats: dict[str, Any]
+    stats: dict[str, PyTree]
     result: RESULTS
     contact_force: Float[Array, " *batch ns contacts d"] | None = None
     contact_residual: Float[Array, " *batch ns"] | None = None

@@ -7,7 +7,7 @@ import diffrax
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, PyTree
 
 from .._checks import check_gaps, check_no_gaps, check_system, with_dtype
 from .._compiler import all_concrete, as_one_program, materialise_condition
@@ -23,7 +23,7 @@ from .._methods import (
 )
 from .._results import RESULTS, first_failure
 from .._system import AbstractSystem, State
-from .._types import Coordinates, RealScalarLike, Rows, Velocity
+from .._types import Control, Coordinates, DType, RealScalarLike, Rows, Velocity
 from .branches import begun, counted, is_switched, near, turning, with_angles, with_rows
 
 
@@ -94,7 +94,7 @@ class Stepper(eqx.Module):
         q: Coordinates,
         v: Velocity,
         tolerance: Array,
-        angles: Any = None,
+        angles: Float[Array, " angles"] | None = None,
         in_range: Any = None,
     ) -> StepperState:
         """`init` for arrays of one dtype. The verdict lacks what the first step judges itself.
@@ -114,7 +114,7 @@ class Stepper(eqx.Module):
 
     @checked
     def step(
-        self, state: StepperState, dt: Annotated[RealScalarLike, positive], u: Any = None
+        self, state: StepperState, dt: Annotated[RealScalarLike, positive], u: PyTree = None
     ) -> StepperState:
         """The state a time `dt` later.
 
@@ -135,7 +135,9 @@ class Stepper(eqx.Module):
             return _compiled_step(stepper, state, h, control, jnp.array(1))
         return _step(self, state, h, control)
 
-    def between(self, state: StepperState, h: Array, t: Array, control: Any) -> StepperState:
+    def between(
+        self, state: StepperState, h: Array, t: Array, control: Control | None
+    ) -> StepperState:
         """The state at a time t within the step of length h from `state`."""
         problem, state, _ = begun(self._problem(control, state.q.dtype), state, h, anew=True)
         return problem.enforcement.between(problem, state, h, t)
@@ -152,24 +154,24 @@ class Stepper(eqx.Module):
         return first_failure(result, counted(problem.system, state, 0.0)[1])
 
     @checked
-    def multipliers(self, state: StepperState, u: Any = None) -> Rows:
+    def multipliers(self, state: StepperState, u: PyTree = None) -> Rows:
         """lam at a state, shape `(nc,)`, holonomic rows first; the generalised reaction is
         J^T lam. For velocity-level methods and contacts it is the mean over the step before. For
         continuous methods it is the value at this instant, with the control `u`."""
         problem = self.problem(state, as_control(u, state.q.dtype))
         return problem.enforcement.multipliers(problem, state)
 
-    def has_checkpoints(self, dtype: Any) -> bool:
+    def has_checkpoints(self, dtype: DType) -> bool:
         """Whether a step has its own checkpoints for the reverse pass."""
         problem = self._problem(None, dtype)
         return problem.enforcement.has_checkpoints(problem)
 
-    def problem(self, state: StepperState, control: Any = None) -> SimulationProblem:
+    def problem(self, state: StepperState, control: Control | None = None) -> SimulationProblem:
         """The problem with the rows that acted in the step before, near the angles there."""
         problem = with_angles(self._problem(control, state.q.dtype), state.angles)
         return with_rows(problem, state.active)
 
-    def _problem(self, control: Any, dtype: Any) -> SimulationProblem:
+    def _problem(self, control: Control | None, dtype: DType) -> SimulationProblem:
         """The problem with all rows."""
         system, method = specialised(self.system), self.enforcement
         problem = SimulationProblem(system, method, control, self.projection)
@@ -179,7 +181,7 @@ class Stepper(eqx.Module):
 def with_scheme(
     problem: SimulationProblem,
     scheme: diffrax.AbstractSolver | None,
-    dtype: Any,
+    dtype: DType,
     controller: diffrax.AbstractStepSizeController | None = None,
 ) -> SimulationProblem:
     """The problem, whose arrays are of this dtype, with this scheme or the default of its method,
@@ -204,7 +206,7 @@ def _start(stepper: Stepper, t, q, v, tolerance, angles) -> StepperState:
     return stepper.enforcement.with_start_tolerance(start, tolerance)
 
 
-def _step(stepper: Stepper, state: StepperState, h: Array, control: Any) -> StepperState:
+def _step(stepper: Stepper, state: StepperState, h: Array, control: Control | None) -> StepperState:
     problem = stepper._problem(control, state.q.dtype)
     problem, start, verdicts = begun(problem, state, h)
     t, lost = state.later(h)
@@ -238,7 +240,7 @@ def check_scheme(scheme: diffrax.AbstractSolver | None, enforcement: AbstractEnf
         )
 
 
-def as_control(u: Any, dtype: Any) -> Any:
+def as_control(u: PyTree, dtype: DType) -> Any:
     """A control u(t, q, v), from a control or from a constant value."""
     u = with_dtype(u, dtype)
     return u if u is None or callable(u) else jax.tree_util.Partial(_held, u)

@@ -1,12 +1,12 @@
 """Steps with contacts: one problem a step, or impacts located within it."""
 
 from collections.abc import Callable
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Bool, Float, PyTree
 
 from ..._compiler import any_of_batch, checkpointed, tree_where
 from ..._contact import (
@@ -23,7 +23,7 @@ from ..._contact import (
 )
 from ..._linalg import ConstraintOperator
 from ..._results import RESULTS, first_failure
-from ..._types import Coordinates, RealScalarLike, Rows, Scalar, Velocity
+from ..._types import Coordinates, DType, RealScalarLike, Rows, Scalar, Velocity
 from ..base import SimulationProblem, Step
 from ..point import contradiction_of, point_at
 from ..split import free_step
@@ -72,7 +72,7 @@ class _Phase(NamedTuple):
     allowed: Float[Array, ""]
     shift: Velocity
     ran_out: Bool[Array, ""]
-    memory: Any
+    memory: PyTree
     result: RESULTS
 
 
@@ -87,7 +87,7 @@ class _Equations(NamedTuple):
     v_free: Velocity
     multipliers: Rows
     displacement: Velocity | None
-    memory: Any
+    memory: PyTree
     result: RESULTS
 
 
@@ -473,7 +473,7 @@ def locates(problem: SimulationProblem) -> bool:
     return isinstance(problem.enforcement.impacts, Located)
 
 
-def any_overlap(dtype: Any) -> Float[Array, ""]:
+def any_overlap(dtype: DType) -> Float[Array, ""]:
     """Return more than any overlap, but finite: the state of a good step is."""
     return jnp.asarray(jnp.finfo(dtype).max, dtype)
 
