@@ -265,7 +265,7 @@ def _prepared(caller: str, system: AbstractSystem, state: State, drive: Any) -> 
                     f"`drive` of {caller}, {shown(one)}, needs a Mechanism: give a function of q."
                 )
             coordinate: Any = OfJoint(system.joint(one)) if isinstance(one, str) else one  # pyright: ignore[reportArgumentType]
-            coordinate = with_dtype(coordinate, dtype)
+            coordinate = with_dtype(system.resolved(coordinate), dtype)
             drives.append(_OfJoint(system, coordinate))
             angles.append(isinstance(coordinate, OfJoint) and coordinate.coordinate.angle)
         elif callable(one):

@@ -14,32 +14,24 @@ from .._inputs import checked
 from .._system import AbstractSystem
 from ..mechanism import (
     AbstractConnector,
-    AbstractConstraint,
-    AbstractCoupling,
-    AbstractForceElement,
-    AbstractJoint,
-    AbstractScalarCoordinate,
     Bushing,
     Contact,
     Drag,
     Gear,
     Inertia,
-    JointLimit,
     Mechanism,
-    OfJoint,
     PeriodicSpline,
     Pose,
-    PrescribedMotion,
-    WeightedSum,
 )
 from .parameters import Parameter
 from .transforms import AbstractTransform, is_entrywise
 
 _KINDS = {
     "bodies": lambda m: (m.body_stack,),
-    "joints": lambda m: m.joint_stacks,
-    "forces": lambda m: m.force_stacks,
-    "contacts": lambda m: m.contact_stacks,
+    "joints": lambda m: m.own_joints,
+    "read_joints": lambda m: m.own_read,
+    "forces": lambda m: m.own_forces,
+    "contacts": lambda m: m.own_contacts,
 }
 
 
@@ -49,9 +41,10 @@ def leaves(system: AbstractSystem) -> dict[str, Any]:
     if not isinstance(system, Mechanism):
         return leaves_below("", system)
     found = {}
-    for kind in _KINDS:
-        for element in getattr(system, kind):
-            found |= leaves_below(f"{kind}[{element.name}]", element)
+    for kind, stacks in _KINDS.items():
+        for stack in stacks(system):
+            for i, name in enumerate(stack.names):
+                found |= leaves_below(f"{kind}[{name}]", stack[i])
     found["gravity"] = system.gravity
     return found
 
@@ -225,9 +218,8 @@ def _remedy(whole: Any, field: str, value: PyTree, entrywise: bool) -> str:
 def copies(system: AbstractSystem) -> dict[str, tuple[str, ...]]:
     """Path -> paths of the same number elsewhere in a `Mechanism`:
 
-    - an anchor, a direction or another number of a joint: in the elements that hold its coordinates
-      (limits, drives, couplings, springs and actuators along them) and in those that act in the
-      same frames of the same bodies (friction, motors);
+    - an anchor or a direction of a joint: in the elements that act in the same frames of the same
+      bodies (friction, motors);
     - the shape of a body and its frame: in all contacts of the body;
     - the centre of mass of a body: in a drag that acts there.
 
@@ -262,62 +254,19 @@ def _keys(mechanism: Mechanism) -> Iterator[tuple[Any, str]]:
     for kind, members in elements.items():
         for element in members:
             head = f"{kind}[{element.name}]"
-            for path, connector, bodies in _connectors(element):
-                yield from _of_connector(head + path, connector, bodies)
+            if isinstance(element, AbstractConnector):
+                yield from _of_connector(head, element)
             if isinstance(element, Contact):
                 for side in "ab":
                     yield from _of_shape(head, element, side)
 
 
-def _connectors(
-    element: AbstractConstraint | AbstractForceElement | Any,
-) -> Iterator[tuple[str, AbstractConnector, tuple[str, ...]]]:
-    """(path below, connector, its bodies) for the element itself and the joints that it holds."""
-    if isinstance(element, AbstractConnector):
-        yield "", element, element.bodies
-    if isinstance(element, JointLimit):
-        yield ".joint", element.joint, element.names
-    if isinstance(element, PrescribedMotion):
-        yield ".driven.joint", element.driven.joint, element.names
-    if isinstance(element, AbstractCoupling):
-        yield ".first.joint", element.first.joint, element.names[:2]
-        yield ".second.joint", element.second.joint, element.names[2:]
-    count = 0
-    for path in ("coordinate", "of"):
-        coordinate = getattr(element, path, None)
-        if isinstance(coordinate, AbstractScalarCoordinate):
-            names = element.bodies[count : count + len(coordinate.frames)]
-            yield from _in_coordinate(f".{path}", coordinate, names)
-            count += len(names)
-
-
-def _in_coordinate(
-    head: str, coordinate: AbstractScalarCoordinate, bodies: tuple[str, ...]
-) -> Iterator[tuple[str, AbstractConnector, tuple[str, ...]]]:
-    """The joints that a scalar coordinate reads."""
-    if isinstance(coordinate, OfJoint):
-        yield f"{head}.coordinate.joint", coordinate.coordinate.joint, bodies
-    if isinstance(coordinate, WeightedSum):
-        count = 0
-        for i, term in enumerate(coordinate.terms):
-            own = bodies[count : count + len(term.frames)]
-            yield from _in_coordinate(f"{head}.terms[{i}]", term, own)
-            count += len(own)
-
-
-def _of_connector(head: str, connector: AbstractConnector, bodies: Any):
+def _of_connector(head: str, connector: AbstractConnector) -> Iterator[tuple[Any, str]]:
     frames = connector.frames
-    if not all_concrete(frames):
-        return
-    place = (bodies, _bytes(frames))
-    for i, name in enumerate(("frame_a", "frame_b")):
-        for path in leaves_below("", frames[i]):
-            yield (*place, i, path), f"{head}.{name}.{path}"
-    if not isinstance(connector, AbstractJoint):
-        return
-    for path, x in leaves_below("", connector).items():
-        if not path.startswith("frame_") and all_concrete(x):
-            yield (*place, type(connector), path, _bytes(x)), f"{head}.{path}"
+    if all_concrete(frames):
+        for i, name in enumerate(("frame_a", "frame_b")):
+            for path in leaves_below("", frames[i]):
+                yield (connector.bodies, _bytes(frames), i, path), f"{head}.{name}.{path}"
 
 
 def _of_shape(head: str, contact: Contact, side: str):
@@ -348,9 +297,9 @@ class Leaves(eqx.Module):
 
     - The tensor of an `Inertia` is proportional to its `mass`, as for a body of fixed shape. If the
       tensor is given too, it is used as it is.
-    - A mechanism may hold a number several times. The frames of a joint are also in its friction,
-      motor, drive, limits and couplings. The shape of a body is in each of its contacts. All of
-      them change with the one that is named.
+    - A mechanism may hold a number several times. The frames of a joint are also in its friction
+      and motor. The shape of a body is in each of its contacts. All of them change with the one
+      that is named.
     - A `Drag` at the centre of mass stays there.
 
     No other numbers are coupled. If a radius or the distance of two anchors also changes the mass

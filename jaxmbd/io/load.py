@@ -1,6 +1,5 @@
 """Loading of models from files."""
 
-import copy
 import dataclasses
 import warnings
 from collections.abc import Sequence
@@ -11,7 +10,7 @@ import numpy as np
 
 from .._inputs import at_least, checked
 from .._system import State
-from ..mechanism import Body, Mechanism
+from ..mechanism import Body, Mechanism, replaced
 from .bodies import tree
 from .compiled import compiled
 from .constraints import contacts as contacts_of
@@ -149,8 +148,7 @@ def distinct(elements: Sequence[Any], others: Sequence[Any], kind: str) -> list[
     found = []
     for element in elements:
         if element.name in taken:
-            element, name = copy.copy(element), f"{element.name} {kind}"
-            object.__setattr__(element, "name", name)
+            element = replaced(element, name=f"{element.name} {kind}")
         found.append(element)
     return found
 

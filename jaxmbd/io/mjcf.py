@@ -278,9 +278,9 @@ class _Writer:
             xml.SubElement(tendon, "site", site=self._site(element, k))
 
     def _coupling(self, joint: CoordinateConstraint) -> None:
-        ends = [self._entry(joint, joint.coordinate)]
+        ends = [self._entry(joint.coordinate)]
         if joint.of is not None:
-            ends.append(self._entry(joint, joint.of, len(joint.coordinate.frames)))
+            ends.append(self._entry(joint.of))
         if None in ends or len(joint.coefficients) > 5:
             self.drop(joint, "it couples what is no hinge or slide of the file")
             return
@@ -310,21 +310,12 @@ class _Writer:
 
     # --- forces ----------------------------------------------------------------------------------
 
-    def _entry(self, element: Any, coordinate: Any, first: int = 0) -> xml.Element | None:
-        """The hinge or slide that a scalar coordinate of an element reads."""
+    def _entry(self, coordinate: Any) -> xml.Element | None:
+        """The hinge or slide that a scalar coordinate reads."""
         if not isinstance(coordinate, OfJoint):
             return None
-        bodies = element.bodies[first : first + 2]
-        return self._like(bodies, coordinate.coordinate.joint, coordinate.coordinate.index)
-
-    def _like(self, bodies: Any, like: Any, index: int) -> xml.Element | None:
-        """The element of the file for a coordinate of a joint of this kind between the bodies."""
-        for joint in self.mechanism.joints:
-            if joint.name not in self.hinges or tuple(joint.bodies) != tuple(bodies):
-                continue
-            if type(joint) is type(like) and _near(joint, like):
-                return self.hinges[joint.name][index]
-        return None
+        joint, index = coordinate.coordinate.joint_name, coordinate.coordinate.index
+        return None if joint not in self.hinges or index is None else self.hinges[joint][index]
 
     def _axis(self, force: Any) -> xml.Element | None:
         """The hinge or slide about or along whose axis a force between two frames acts."""
@@ -337,7 +328,7 @@ class _Writer:
 
     def _force(self, force: Any) -> None:
         if isinstance(force, CoordinateSpring):
-            entry = self._entry(force, force.coordinate)
+            entry = self._entry(force.coordinate)
             low, high = np.asarray(force.rest)
             if entry is None or low != high:
                 self.drop(force, "it acts along what is no hinge or slide of the file")
@@ -389,7 +380,7 @@ class _Writer:
         return force.potential is None and force.law is None and force.actuator is None
 
     def _servo(self, force: CoordinateActuator) -> None:
-        entry = self._entry(force, force.coordinate)
+        entry = self._entry(force.coordinate)
         if entry is None:
             self.drop(force, "it acts along what is no hinge or slide of the file")
             return
@@ -442,21 +433,18 @@ class _Writer:
         if not stiff or law.kinetic is not None or np.any(np.asarray(law.restitution)):
             self.drop(contact, "its restitution, stiffness and kinetic friction")
         if isinstance(contact, CoordinateLimit):
-            entry = self._entry(contact, contact.coordinate)
+            entry = self._entry(contact.coordinate)
             if entry is None or contact.lower is None or contact.upper is None:
                 self.drop(contact, "it limits what is no hinge or slide of the file")
                 return
             offset = _offset(contact.coordinate)
             _limit(entry, *(np.asarray(x) - offset for x in (contact.lower, contact.upper)))
         elif isinstance(contact, JointLimit):
-            entries = [
-                self._like(contact.bodies, contact.joint, i) for i in range(contact.joint.count())
-            ]
-            if None in entries:
+            entries = self.hinges.get(contact.joint_name)
+            if entries is None:
                 self.drop(contact, "it limits what is no hinge or slide of the file")
                 return
-            for entry, ends in zip(entries, np.asarray(contact.joint.limits), strict=True):
-                assert entry is not None
+            for entry, ends in zip(entries, np.asarray(contact.limits), strict=True):
                 _limit(entry, *ends)
         elif isinstance(contact, Contact):
             self._pair(contact)
@@ -559,15 +547,6 @@ def _limit(entry: xml.Element, low: Any, high: Any) -> None:
     """Limit a coordinate, also by the limits that it has already."""
     before = [float(x) for x in entry.get("range", "-inf inf").split()]
     entry.set("range", _numbers(max(before[0], float(low)), min(before[1], float(high))))
-
-
-def _near(joint: Any, like: Any) -> bool:
-    """Whether two joints have the same frames."""
-    return all(
-        np.allclose(np.asarray(x), np.asarray(y), rtol=0, atol=1e-9)
-        for frame, other in zip(joint.frames, like.frames, strict=True)
-        for x, y in zip(frame, other, strict=True)
-    )
 
 
 def _same_axis(joint: Any, force: Any) -> bool:

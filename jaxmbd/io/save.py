@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from .._inputs import checked
-from ..mechanism import Mechanism, Plane
+from ..mechanism import Mechanism, Plane, replaced
 from .loaded import Loaded
 from .mjcf import write_mjcf
 from .trajectories import write_trajectory
@@ -206,10 +206,7 @@ def _read(x: Any, dtype: str, kinds: dict[str, type], path: str) -> Any:
         if issubclass(kind, tuple):
             return kind(**fields)
         # Not by the constructor, which takes other arguments and would round some of them.
-        made = object.__new__(kind)
-        for key, value in fields.items():
-            object.__setattr__(made, key, value)
-        return made
+        return replaced(object.__new__(kind), **fields)
     if "tuple" in x:
         return tuple(_read(value, dtype, kinds, path) for value in x["tuple"])
     if "dict" in x:

@@ -36,9 +36,7 @@ def _entries(mechanism: Mechanism, members: Sequence[Any]) -> np.ndarray:
     """For each counted angle, in the order of `Solution.angles`, its entry of qpos, or -1 for an
     angle that is none."""
     place = {
-        (mechanism.joint(member.joint).bodies, member.number): member.qpos
-        for member in members
-        if member.joint is not None and member.kind == "hinge"
+        (member.joint, member.number): member.qpos for member in members if member.kind == "hinge"
     }
     found = []
     for kind in mechanism.element_stacks:
@@ -51,28 +49,25 @@ def _entries(mechanism: Mechanism, members: Sequence[Any]) -> np.ndarray:
     return np.concatenate([np.zeros(0, int), *found])
 
 
-def _keys(element: Any) -> Iterator[tuple[tuple[str, ...], int] | None]:
-    """Bodies and number of the coordinate of each angle of an element."""
+def _keys(element: Any) -> Iterator[tuple[str, int | None] | None]:
+    """Joint and number of the coordinate of each angle of an element."""
     parts = [getattr(element, name, None) for name in ("coordinate", "of")]
-    angles, start = 0, 0
+    angles = 0
     for part in parts:
         if isinstance(part, AbstractScalarCoordinate):
-            yield from _of(part, element.bodies[start:])
+            yield from _of(part)
             angles += part.angle_count
-            start += len(part.frames)
     for _ in range(element.angle_count - angles):
         yield None
 
 
-def _of(coordinate: Any, bodies: Sequence[str]) -> Iterator[tuple[tuple[str, ...], int] | None]:
+def _of(coordinate: AbstractScalarCoordinate) -> Iterator[tuple[str, int | None] | None]:
     if isinstance(coordinate, OfJoint):
         if coordinate.angle_count:
-            yield tuple(bodies[:2]), coordinate.coordinate.index
+            yield coordinate.coordinate.joint_name, coordinate.coordinate.index
     elif isinstance(coordinate, WeightedSum):
-        start = 0
         for term in coordinate.terms:
-            yield from _of(term, bodies[start:])
-            start += len(term.frames)
+            yield from _of(term)
     else:
         for _ in range(coordinate.angle_count):
             yield None

@@ -15,6 +15,7 @@ from .contacts import contacts_among as contacts_among
 from .coordinates import BodyIndices as BodyIndices
 from .element import AbstractConnector as AbstractConnector
 from .element import AbstractElement as AbstractElement
+from .element import replaced as replaced
 from .energy import ElementPower as ElementPower
 from .energy import gravitational_energies as gravitational_energies
 from .energy import kinetic_energies as kinetic_energies

@@ -1,9 +1,8 @@
 """Elements of a mechanism: a name, and frames on bodies, two for a connector."""
 
 import abc
-import copy
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar, Unpack
+from typing import Any, Self, TypeVar, Unpack
 
 import equinox as eqx
 import jax
@@ -30,8 +29,14 @@ class AbstractFramed(Extensible):
     def frames(self) -> tuple[Pose, ...]:
         """Poses of the frames relative to their bodies."""
 
+    def completed(self) -> Self:
+        """The same with what follows from joints of which only the names were known before.
+        Default: itself."""
+        return self
 
-_Framed = TypeVar("_Framed", bound=AbstractFramed)
+
+_Connector = TypeVar("_Connector", bound="AbstractConnector")
+_Module = TypeVar("_Module", bound=eqx.Module)
 
 
 class AbstractElement(AbstractFramed):
@@ -67,12 +72,17 @@ class AbstractElement(AbstractFramed):
         return True
 
 
-def replaced(element: _Framed, **fields: Any) -> _Framed:
-    """The same element with new values of these fields. Its constructor does not run."""
-    twin = copy.copy(element)
-    for name, value in fields.items():
-        object.__setattr__(twin, name, value)
+def replaced(element: _Module, **fields: Any) -> _Module:
+    """The same element, or another module, with new values of these fields. Its constructor does
+    not run."""
+    twin = object.__new__(type(element))
+    vars(twin).update({**vars(element), **fields})
     return twin
+
+
+def unnamed(connector: _Connector) -> _Connector:
+    """The connector without names, so that one program serves all of its kind."""
+    return replaced(connector, name="", body_a="", body_b="")
 
 
 def checked_name(kind: str, name: Any) -> str:

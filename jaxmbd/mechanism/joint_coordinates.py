@@ -12,7 +12,8 @@ from .._compiler import as_one_program, to_jax
 from .._inputs import checked
 from .._system import AbstractStates
 from .batching import batched
-from .joints import AbstractJoint, without_names
+from .element import unnamed
+from .joints import AbstractJoint
 from .mechanism import Mechanism
 from .relative import within_half_a_turn
 from .tables import BodyTables
@@ -28,7 +29,7 @@ def joint_rates(
     **Raises:** `ValueError` if there is no such joint, or if it has no coordinates."""
     joint, tables = joint_with_coordinates(mechanism, name), mechanism.tables
     q, v = mechanism.checked_q(state.q), mechanism.checked_v(state.v)
-    return _rates(without_names(joint), tables, q, v, *tables.columns_of(joint))
+    return _rates(unnamed(joint), tables, q, v, *tables.columns_of(joint))
 
 
 @checked
@@ -49,7 +50,7 @@ def joint_path(
     joint = joint_with_coordinates(mechanism, name)
     t, q, v = motion.points()
     tables, q, v = mechanism.tables, mechanism.checked_q(q), mechanism.checked_v(v)
-    return _path(without_names(joint), tables, t, q, v, *tables.columns_of(joint))
+    return _path(unnamed(joint), tables, t, q, v, *tables.columns_of(joint))
 
 
 @as_one_program
@@ -97,7 +98,7 @@ def limit_violation(
     x = mechanism.joint_coordinates(state.points()[1], name)
     if joint.limits is None:
         return to_jax(np.zeros(x.shape, x.dtype))
-    return _beyond_limits(without_names(joint, joint.limits), x)
+    return _beyond_limits(unnamed(joint), x)
 
 
 @as_one_program

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 import equinox as eqx
 import jax
@@ -25,16 +25,26 @@ from .collisions import ContactPoints
 from .contact_rows import ContactSet
 from .contacts import AbstractContact
 from .coordinates import Bodies, BodyIndices, Configuration, FlatBodies
-from .element import AbstractFramed
+from .element import AbstractFramed, replaced, unnamed
 from .forces import AbstractForceElement
 from .in_plane import check_motion, kept_rows
 from .joint_rows import JointRows
-from .joints import AbstractConstraint, AbstractJoint, without_names
+from .joints import (
+    AbstractConstraint,
+    AbstractJoint,
+    each_reader,
+    named,
+    others_read,
+    readers,
+    resolved,
+)
 from .linearise import frame_poses, frame_twists, linearised_rate
 from .plane import Flat, Plane
 from .pose import Pose, Twist
-from .stack import Stack, listing, stack, stacks
+from .stack import Stack, filled, listing, stack, stacks
 from .tables import BodyTables, may_need, merged_rows, near, turning
+
+_Framed = TypeVar("_Framed", bound=AbstractFramed)
 
 
 class Mechanism(AbstractStructuredSystem):
@@ -63,9 +73,12 @@ class Mechanism(AbstractStructuredSystem):
     """
 
     body_stack: Stack[Body]
-    joint_stacks: tuple[Stack[AbstractConstraint], ...]
-    force_stacks: tuple[Stack[AbstractForceElement], ...]
-    contact_stacks: tuple[Stack[AbstractContact], ...]
+    # Elements name the joints that they read, so that the numbers of a joint stand here once. Those
+    # that are only read, and give no rows, are apart.
+    own_joints: tuple[Stack[AbstractConstraint], ...]
+    own_read: tuple[Stack[AbstractJoint], ...]
+    own_forces: tuple[Stack[AbstractForceElement], ...]
+    own_contacts: tuple[Stack[AbstractContact], ...]
     gravity: Float[Array, "3"]
     flat: Flat | None
     switches: dict[str, Callable[..., Any]]
@@ -100,9 +113,13 @@ class Mechanism(AbstractStructuredSystem):
         - `contact_budget`: number of points between shapes that are solved for in a step, those
           with the smallest gaps; by default all. If another point overlaps, the result says so.
 
+        Couplings, limits, and forces along coordinates of joints read the joint of this mechanism
+        that has the name of the joint they were built of. A joint that is not among the `joints` is
+        only read, and gives no rows.
+
         **Raises:** `ValueError` for no bodies, for names that are used twice, for joints, forces or
-        contacts between unknown bodies, for switches of unknown joints, and for a budget that is
-        not positive."""
+        contacts between unknown bodies, for elements that read unknown joints, for switches of
+        unknown joints, and for a budget that is not positive."""
         if not bodies:
             raise ValueError("A mechanism needs at least one body, but `bodies` is empty.")
         groups = (("bodies", bodies), ("joints", joints), ("forces", forces))
@@ -112,6 +129,14 @@ class Mechanism(AbstractStructuredSystem):
             if twice:
                 raise ValueError(f"Names of {what} must differ, but {twice} are used twice.")
         known = {GROUND, *(body.name for body in bodies)}
+        of_name = {joint.name: joint for joint in joints}
+
+        def with_joints(members: Sequence[_Framed]) -> list[_Framed]:
+            return [resolved(element, of_name, of_name.__getitem__) for element in members]
+
+        joints, forces = with_joints(joints), with_joints(forces)
+        contacts = with_joints(contacts)
+        only_read = others_read((*joints, *forces, *contacts), of_name)
         for element in (*joints, *forces, *contacts):
             for name in element.bodies:
                 if name not in known:
@@ -125,8 +150,11 @@ class Mechanism(AbstractStructuredSystem):
             self.flat = Flat.of(plane, self._bodies.pose)
             check_motion(plane, bodies)
             kept = kept_rows(joints, self.flat, self.body_stack.names)
-        self.joint_stacks, self.force_stacks = stacks(joints, kept), stacks(forces)
-        self.contact_stacks = stacks(contacts)
+        self.own_joints, self.own_forces, self.own_contacts = (
+            stacks(list(map(named, members)), rows, members)
+            for members, rows in ((joints, kept), (forces, None), (contacts, None))
+        )
+        self.own_read = stacks(only_read)
         self.switches = dict(switches or {})
         for name, function in self.switches.items():
             self.joint(name)
@@ -152,17 +180,40 @@ class Mechanism(AbstractStructuredSystem):
     @property
     def joints(self) -> tuple[AbstractConstraint, ...]:
         """The joints, in the order given."""
-        return _members(self.joint_stacks)
+        return tuple(map(self._filled, _members(self.own_joints)))
+
+    @property
+    def read_joints(self) -> tuple[AbstractJoint, ...]:
+        """Joints that give no rows, but that elements read."""
+        return _members(self.own_read)
 
     @property
     def forces(self) -> tuple[AbstractForceElement, ...]:
         """The forces, in the order given."""
-        return _members(self.force_stacks)
+        return tuple(map(self._filled, _members(self.own_forces)))
 
     @property
     def contacts(self) -> tuple[AbstractContact, ...]:
         """The contacts, in the order given."""
-        return _members(self.contact_stacks)
+        return tuple(map(self._filled, _members(self.own_contacts)))
+
+    @property
+    def joint_stacks(self) -> tuple[Stack[AbstractConstraint], ...]:
+        """The joints kind by kind, with the joints that they read."""
+        return self._with_read(self.own_joints)
+
+    @property
+    def force_stacks(self) -> tuple[Stack[AbstractForceElement], ...]:
+        """The forces kind by kind, with the joints that they read."""
+        return self._with_read(self.own_forces)
+
+    @property
+    def contact_stacks(self) -> tuple[Stack[AbstractContact], ...]:
+        """The contacts kind by kind, with the joints that they read."""
+        return self._with_read(self.own_contacts)
+
+    def _with_read(self, kinds: Sequence[Stack]) -> tuple[Stack, ...]:
+        return tuple(filled(kind, (*self.own_joints, *self.own_read)) for kind in kinds)
 
     @property
     def coordinates(self) -> Bodies | FlatBodies:
@@ -274,7 +325,7 @@ class Mechanism(AbstractStructuredSystem):
         if not isinstance(joint, AbstractJoint):
             raise ValueError(f'{type(joint).__name__} "{name}" has no joint coordinates.')
         q, columns = self.checked_q(q), self.tables.columns_of(joint)
-        return _coordinates(without_names(joint), self.tables, q, *columns)
+        return _coordinates(unnamed(joint), self.tables, q, *columns)
 
     def checked_q(self, q: ArrayLike) -> Float[Array, "*batch nq"]:
         """Return q as an array. **Raises:** `ValueError` for a wrong number of coordinates."""
@@ -292,19 +343,39 @@ class Mechanism(AbstractStructuredSystem):
 
     def joint(self, name: str) -> AbstractConstraint:
         """The joint `name`. **Raises:** `ValueError` if there is none."""
-        return _find("joint", self.joint_stacks, name)
+        return self._filled(_find("joint", self.own_joints, name))
 
     def force_element(self, name: str) -> AbstractForceElement:
         """The force `name`. **Raises:** `ValueError` if there is none."""
-        return _find("force", self.force_stacks, name)
+        return self._filled(_find("force", self.own_forces, name))
 
     def contact(self, name: str) -> AbstractContact:
         """The contact `name`. **Raises:** `ValueError` if there is none."""
-        return _find("contact", self.contact_stacks, name)
+        return self._filled(_find("contact", self.own_contacts, name))
+
+    def resolved(self, element: _Framed) -> _Framed:
+        """An element or a scalar coordinate with the joints of this mechanism that it names.
+
+        **Raises:** `ValueError` for an unknown joint, and for one that does not fit."""
+        if not readers(element):
+            return element
+        kinds = (*self.own_joints, *self.own_read)
+        return resolved(element, [name for kind in kinds for name in kind.names], self._read)
+
+    def _read(self, name: str) -> Any:
+        return _find("joint", (*self.own_joints, *self.own_read), name)
+
+    def _filled(self, element: _Framed) -> _Framed:
+        """An element of the mechanism with the joints that it names."""
+        return each_reader(
+            element,
+            lambda x: x if x.joint is not None else x.holding(self._read(x.joint_name)),
+        )
 
     @as_one_program
     def frames(self, element: AbstractFramed, q: Coordinates) -> tuple[Pose, ...]:
         """World poses of the frames of an element or a scalar coordinate."""
+        element = self.resolved(element)
         poses = self.tables.frames(element, q, self.tables.columns_of(element))
         return tuple(Pose(*pose) for pose in poses)
 
@@ -313,6 +384,7 @@ class Mechanism(AbstractStructuredSystem):
         self, element: AbstractFramed, q: Coordinates, v: Velocity
     ) -> tuple[Twist, ...]:
         """World twists of the frames of an element or a scalar coordinate."""
+        element = self.resolved(element)
         return self.tables.frame_twists(element, q, v, self.tables.columns_of(element))
 
     # --- AbstractSystem -------------------------------------------------------------------------
@@ -327,11 +399,24 @@ class Mechanism(AbstractStructuredSystem):
             counted = (*joints, *map(may_need, (*self.force_stacks, *self.contact_stacks)))
         elif not on:
             counted = None
-        if (centred, counted) == (self._centred, self._counted):
+        # Joints are filled in once, and not in each step.
+        own = self._with_elements(self.element_stacks) if on else self
+        if (centred, counted) == (self._centred, self._counted) and own is self:
             return self
-        new = object.__new__(type(self))
-        vars(new).update({**vars(self), "_centred": centred, "_counted": counted})
-        return new
+        return replaced(own, _centred=centred, _counted=counted)
+
+    def _with_elements(self, stacks: Sequence[Stack]) -> "Mechanism":
+        """The mechanism with other numbers of its elements, or with the joints that they read."""
+        own = (*self.own_joints, *self.own_forces, *self.own_contacts)
+        if all(new is old for new, old in zip(stacks, own, strict=True)):
+            return self
+        joints, forces = len(self.own_joints), len(self.own_forces)
+        return replaced(
+            self,
+            own_joints=tuple(stacks[:joints]),
+            own_forces=tuple(stacks[joints : joints + forces]),
+            own_contacts=tuple(stacks[joints + forces :]),
+        )
 
     def _counting(self) -> tuple[bool, ...]:
         """Which kinds of elements count turns."""
@@ -352,17 +437,8 @@ class Mechanism(AbstractStructuredSystem):
 
             mechanism.near(sol.angles[-1]).mechanical_energy(sol.t[-1], sol.q[-1], sol.v[-1])
         """
-        found, new = near(self.element_stacks, self._counting(), angles), object.__new__(type(self))
-        joints, forces = len(self.joint_stacks), len(self.force_stacks)
-        vars(new).update(
-            {
-                **vars(self),
-                "joint_stacks": found[:joints],
-                "force_stacks": found[joints : joints + forces],
-                "contact_stacks": found[joints + forces :],
-            }
-        )
-        return new
+        own = (*self.own_joints, *self.own_forces, *self.own_contacts)
+        return self._with_elements(near(own, self._counting(), angles))
 
     @property
     def element_stacks(self) -> tuple[Stack[Any], ...]:

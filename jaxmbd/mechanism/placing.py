@@ -22,9 +22,9 @@ from .._raising import error_if
 from .._system import State
 from .._types import RealScalarLike
 from .body import GROUND
-from .element import Groups
+from .element import Groups, unnamed
 from .joint_coordinates import joint_with_coordinates
-from .joints import AbstractJoint, without_names
+from .joints import AbstractJoint
 from .mechanism import Mechanism
 from .pose import Pose, Twist, with_axes
 from .relative import shortest
@@ -120,7 +120,7 @@ def place_bodies(
         name, joint = edge.joint.name, edge.joint
         pair = (edge.parent_body, edge.child_body)
         moved, apart, rates_missed = _placed(
-            without_names(joint),
+            unnamed(joint),
             np.asarray(edge.child),
             moving[pair[0]],
             [before[x] for x in pair],

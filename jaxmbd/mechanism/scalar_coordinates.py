@@ -86,12 +86,12 @@ class OfJoint(AbstractScalarCoordinate):
     the start of a simulation, which counts its turns from there. A function of a pose alone, such
     as `value`, takes it within half a turn of `middle`.
 
-    Give the joint to the mechanism as well: this only reads its coordinate.
+    Give the joint to the mechanism as well: this only reads its coordinate. In a mechanism it keeps
+    the name of the joint, and reads the joint of this name there.
 
-    **Fields:** `names` of the bodies, `coordinate`, `offset`, `middle` [m or rad].
+    **Fields:** `coordinate`, `offset`, `middle` [m or rad].
     """
 
-    names: tuple[str, ...] = eqx.field(static=True)
     coordinate: JointCoordinate
     offset: Float[Array, ""]
     middle: Float[Array, ""]
@@ -99,28 +99,31 @@ class OfJoint(AbstractScalarCoordinate):
     @checked
     def __init__(
         self,
-        joint: AbstractJoint,
+        joint: AbstractJoint | str,
         index: Annotated[int, at_least(0)] | None = None,
         *,
         offset: Number = 0.0,
         middle: Number = 0.0,
     ):
-        """**Arguments:** `index` of the coordinate, if the joint has several; `offset`: its value
-        where the coordinate of the joint is 0.
+        """**Arguments:** `joint`, or its name; `index` of the coordinate, if the joint has several;
+        `offset`: its value where the coordinate of the joint is 0.
 
         **Raises:** `ValueError` for a joint without such a coordinate."""
-        self.names = joint.bodies
         self.coordinate = joint_coordinate("OfJoint", joint, index)
-        self.offset = to_jax(offset, joint.dtype)
-        self.middle = to_jax(middle, joint.dtype)
+        self.offset = to_jax(offset, self.coordinate.dtype)
+        self.middle = to_jax(middle, self.coordinate.dtype)
 
     @property
     def bodies(self):
-        return self.names
+        return self.coordinate.known.bodies
 
     @property
     def frames(self):
-        return self.coordinate.joint.frames
+        return self.coordinate.known.frames
+
+    @property
+    def dtype(self):
+        return self.coordinate.dtype
 
     def value(self, poses):
         x = self.coordinate(poses) + self.offset
@@ -130,7 +133,7 @@ class OfJoint(AbstractScalarCoordinate):
 
     @property
     def angle_count(self):
-        return int(self.coordinate.angle)
+        return 1 if self.coordinate.angle else 0
 
     def counted_angles(self, poses):
         return (self.value(poses),) if self.coordinate.angle else ()
@@ -193,6 +196,10 @@ class WeightedSum(AbstractScalarCoordinate):
     @property
     def frames(self):
         return tuple(frame for term in self.terms for frame in term.frames)
+
+    @property
+    def dtype(self):
+        return self.terms[0].dtype
 
     def value(self, poses):
         total = jnp.zeros_like(poses[0].position[0])
@@ -284,12 +291,11 @@ class PathLength(AbstractScalarCoordinate):
 class AlongCoordinate(AbstractFramed):
     """The bodies and frames of an element that acts along a scalar coordinate."""
 
-    names: eqx.AbstractVar[tuple[str, ...]]
     coordinate: eqx.AbstractVar[AbstractScalarCoordinate]
 
     @property
     def bodies(self):
-        return self.names
+        return self.coordinate.bodies
 
     @property
     def frames(self):
@@ -304,14 +310,6 @@ class AlongCoordinate(AbstractFramed):
 
     def near(self, angles):
         return replaced(self, coordinate=self.coordinate.near(angles))
-
-
-def anonymous(coordinate: AbstractScalarCoordinate) -> AbstractScalarCoordinate:
-    """The coordinate without names of bodies, so that elements along coordinates of one kind are
-    alike and evaluated together. The element keeps the names."""
-    if isinstance(coordinate, WeightedSum):
-        return replaced(coordinate, terms=tuple(map(anonymous, coordinate.terms)))
-    return replaced(coordinate, names=())
 
 
 # The smaller of two angles is found within half a turn over this number, or counted.
@@ -335,13 +333,12 @@ class CoordinateConstraint(AbstractConstraint):
     for one angle, as of a winch, and for several whose factors are in ratios of whole numbers, as
     of gears. Such a row needs no count, so it holds at a pose alone too.
 
-    **Fields:** `name`; `names` of the bodies; `coordinate`: x; `of`: y, or `None`; `coefficients`:
-    c; `zero`, `zero_of`: x_0 and y_0 [m or rad]; `teeth`: whole numbers in the ratio of the factors
-    of the angles, 0 if there are none.
+    **Fields:** `name`; `coordinate`: x; `of`: y, or `None`; `coefficients`: c; `zero`, `zero_of`:
+    x_0 and y_0 [m or rad]; `teeth`: whole numbers in the ratio of the factors of the angles, 0 if
+    there are none.
     """
 
     name: str = eqx.field(static=True)
-    names: tuple[str, ...] = eqx.field(static=True)
     coordinate: AbstractScalarCoordinate
     of: AbstractScalarCoordinate | None
     coefficients: Float[Array, " k"]
@@ -362,17 +359,19 @@ class CoordinateConstraint(AbstractConstraint):
     ):
         """**Arguments:** the fields."""
         self.name = checked_name("CoordinateConstraint", name)
-        self.names = (*coordinate.bodies, *(() if of is None else of.bodies))
-        self.coordinate = anonymous(coordinate)
-        self.of = None if of is None else anonymous(of)
+        self.coordinate, self.of = coordinate, of
         dtype = coordinate.dtype
         self.coefficients = to_jax(coefficients, dtype, axes=1)
         self.zero, self.zero_of = to_jax(zero, dtype), to_jax(zero_of, dtype)
         self.teeth = to_jax(_whole_numbers(self._factors(), self.angle_count), dtype)
 
+    def completed(self):
+        teeth = _whole_numbers(self._factors(), self.angle_count)
+        return replaced(self, teeth=to_jax(teeth, self.coordinate.dtype))
+
     @property
     def bodies(self):
-        return self.names
+        return (*self.coordinate.bodies, *(() if self.of is None else self.of.bodies))
 
     @property
     def frames(self):

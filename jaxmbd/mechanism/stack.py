@@ -1,6 +1,7 @@
 """Elements of one kind as a structure of arrays: one trace and one vectorised evaluation."""
 
 import dataclasses
+import functools
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Generic, TypeVar
 
@@ -12,12 +13,15 @@ from jaxtyping import Array, PyTree
 
 from .._compiler import is_concrete
 from .._coordinates import AbstractCoordinates
+from .._linalg import columns
 from .coordinates import each
+from .element import AbstractFramed, replaced
+from .joints import AbstractJoint, AbstractJointReader, each_reader, readers
 
 _Element = TypeVar("_Element")
 
-# Static fields in which elements of one kind may differ.
-_NAMES = ("name", "body_a", "body_b", "bodies", "names")
+# Static fields in which elements of one kind may differ, as may the joints and coordinates in them.
+_NAMES = ("name", "body_a", "body_b", "bodies", "names", "joint_name")
 
 
 class Stack(eqx.Module, Generic[_Element]):
@@ -80,16 +84,95 @@ def stack(
     )
 
 
-def stacks(elements: Sequence[Any], kept: Sequence[Any] | None = None) -> tuple[Stack[Any], ...]:
+def stacks(
+    elements: Sequence[Any],
+    kept: Sequence[Any] | None = None,
+    resolved: Sequence[Any] | None = None,
+) -> tuple[Stack[Any], ...]:
     """A `Stack` for each kind among the elements, in the order in which the kinds first appear.
-    Elements of which other rows are `kept` are of another kind."""
+    Elements of which other rows are `kept` are of another kind, and those that read joints of
+    another kind, which are in the `resolved` elements."""
     kept = [None] * len(elements) if kept is None else kept
+    resolved = elements if resolved is None else resolved
     kinds: dict[Any, list[int]] = {}
-    for i, (element, rows) in enumerate(zip(elements, kept, strict=True)):
-        kinds.setdefault((_kind(element), rows), []).append(i)
+    for i, (element, rows, whole) in enumerate(zip(elements, kept, resolved, strict=True)):
+        kind = _kind(element), None if whole is element else _kind(whole), rows
+        kinds.setdefault(kind, []).append(i)
     return tuple(
-        stack([elements[i] for i in places], places, rows) for (_, rows), places in kinds.items()
+        stack([elements[i] for i in places], places, rows) for (*_, rows), places in kinds.items()
     )
+
+
+def filled(kind: Stack, joints: Sequence[Stack]) -> Stack:
+    """The elements of a kind with the joints that they name."""
+    named = _named(kind.structures)
+    if not named:
+        return kind
+    read = [_chosen(joints, names, limits) for names, limits in named]
+
+    def with_joints(element, held):
+        held = iter(held)
+        return each_reader(
+            element, lambda part: part if part.joint is not None else part.holding(next(held))
+        )
+
+    together = with_joints(kind.together, [joint for joint, _ in read])
+    structures = (
+        jax.tree.structure(with_joints(_numbered(structure), held))
+        for structure, *held in zip(kind.structures, *(each for _, each in read), strict=True)
+    )
+    return replaced(kind, leaves=jax.tree.leaves(together), structures=tuple(structures))
+
+
+@functools.lru_cache
+def _named(structures: tuple[Any, ...]) -> list[tuple[tuple[str, ...], bool]]:
+    """For each part of one element that names a joint: of all elements the names, and whether it
+    reads the limits of the joint."""
+    parts = [[x for x in readers(_numbered(s)) if x.joint is None] for s in structures]
+    return [
+        (tuple(part.joint_name for part in column), column[0].reads_limits)
+        for column in zip(*parts, strict=True)
+    ]
+
+
+def _numbered(structure: Any) -> Any:
+    """An element with the index of each leaf instead of it."""
+    return jax.tree.unflatten(structure, range(structure.num_leaves))
+
+
+def _chosen(
+    joints: Sequence[Stack], names: Sequence[str], limits: bool
+) -> tuple[AbstractJoint, list[AbstractJoint]]:
+    """The joints of these names as one with the numbers of all, and each without its numbers. They
+    are of one kind, but for `limits`, of which some may have none."""
+
+    def without_limits(joint):
+        return joint if limits else replaced(joint, limits=None)
+
+    places = [
+        next((k, kind.names.index(x)) for k, kind in enumerate(joints) if x in kind.names)
+        for x in names
+    ]
+    kinds = sorted({k for k, _ in places})
+    begins = {k: sum(len(joints[i]) for i in kinds if i < k) for k in kinds}
+    index = np.array([begins[k] + i for k, i in places])
+    together = [jax.tree.flatten(without_limits(joints[k].together)) for k in kinds]
+    leaves = [_columns(column, index) for column in zip(*(x for x, _ in together), strict=True)]
+    each = [without_limits(_numbered(joints[k].structures[i])) for k, i in places]
+    return jax.tree.unflatten(together[0][1], leaves), each
+
+
+def _columns(tables: Sequence[Any], index: np.ndarray) -> Any:
+    """Of tables side by side these columns."""
+    if not eqx.is_array(tables[0]):
+        return tables[0]
+    if len(tables) == 1 and np.array_equal(index, np.arange(tables[0].shape[-1])):
+        return tables[0]
+    if all(map(is_concrete, tables)):
+        # No program is compiled for known numbers.
+        table = np.concatenate([np.asarray(x) for x in tables], axis=-1)[..., index]
+        return jnp.asarray(table, tables[0].dtype)
+    return columns(tables[0] if len(tables) == 1 else jnp.concatenate(tables, axis=-1), index)
 
 
 def one_of(table: Array, i: int) -> Array:
@@ -109,7 +192,8 @@ def _stacked(column):
     return jnp.stack([jnp.asarray(x) for x in column], axis=-1)
 
 
-def _kind(element: Any):
+def _kind(element: Any) -> Any:
+    """What elements that are evaluated together have in common: all but names and numbers."""
     key: list[Any] = [type(element)]
     for field in dataclasses.fields(element):
         if field.name in _NAMES:
@@ -118,18 +202,21 @@ def _kind(element: Any):
         if field.metadata.get("static", False):
             key.append((field.name, value))
             continue
-        leaves, structure = jax.tree.flatten(value)
-        numbers = [eqx.is_array_like(x) and not isinstance(x, bool) for x in leaves]
-        key.append(
-            (
-                structure,
-                *(
-                    (jnp.shape(x), jnp.result_type(x)) if number else x
-                    for x, number in zip(leaves, numbers, strict=True)
-                ),
-            )
-        )
+        leaves, structure = jax.tree.flatten(value, is_leaf=_is_framed)
+        key.append((structure, *map(_kind_of_leaf, leaves)))
     return tuple(key)
+
+
+def _kind_of_leaf(x: Any) -> Any:
+    if _is_framed(x):
+        return _kind(x)
+    if eqx.is_array_like(x) and not isinstance(x, bool):
+        return jnp.shape(x), jnp.result_type(x)
+    return x
+
+
+def _is_framed(x: Any) -> bool:
+    return isinstance(x, AbstractFramed | AbstractJointReader)
 
 
 # Largest number of lines for each group, since a chain may have hundreds.

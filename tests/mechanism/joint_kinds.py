@@ -195,11 +195,11 @@ class Unequal(eqx.Module):
 
 
 def hinge(rng, a, b):
-    return joint_of(mbd.Revolute, rng, "hinge", a, b)
+    return joint_of(mbd.Revolute, rng, f"hinge {a} {b}", a, b)
 
 
 def sleeve(rng, a, b):
-    return joint_of(mbd.Cylindrical, rng, "sleeve", a, b)
+    return joint_of(mbd.Cylindrical, rng, f"sleeve {a} {b}", a, b)
 
 
 # Constraints of other forms: how they are made of a name and two bodies, and the numbers of their

@@ -3,7 +3,7 @@
 import abc
 import math
 from collections.abc import Callable, Sequence
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 import equinox as eqx
 import jax
@@ -20,10 +20,10 @@ from ..._types import RealScalarLike
 from ..body import Body
 from ..element import check_rows, checked_name, replaced, rows_of
 from ..frames import names_and_frames
-from ..joints import AbstractJoint, without_names
+from ..joints import AbstractConstraint, AbstractJoint, AbstractJointReader, name_of_joint
 from ..pose import Frame, Pose
 from ..relative import near_angle
-from ..scalar_coordinates import AbstractScalarCoordinate, AlongCoordinate, OfJoint, anonymous
+from ..scalar_coordinates import AbstractScalarCoordinate, AlongCoordinate, OfJoint
 from .contact import AbstractContact
 
 
@@ -99,7 +99,7 @@ class Gap(AbstractGap):
         return rows_of(self.fn, poses, t)
 
 
-class JointLimit(AbstractGap):
+class JointLimit(AbstractGap, AbstractJointReader):
     """Keeps the coordinates of a joint within its `limits`. Each coordinate x has the gaps
     x - lower and upper - x [m, rad]. An angle starts within half a turn of the middle of its
     limits, and a simulation counts its turns from there.
@@ -107,33 +107,43 @@ class JointLimit(AbstractGap):
         hinge = mbd.Revolute("hinge", ..., limits=(-0.5, 0.5))
         mbd.Mechanism([...], [hinge], contacts=[mbd.JointLimit(hinge, restitution=0.3)])
 
-    **Fields:** `name`, that of the joint; `names` of its bodies; `joint`; `beyond`: each angle less
-    the middle of its limits is within half a turn of it; `law`.
+    **Fields:** `name`, by default the `joint_name`; `joint`, or `None` where only its name is
+    known; `beyond`: each angle less the middle of its limits is within half a turn of it; `law`.
     """
 
     name: str = eqx.field(static=True)
-    names: tuple[str, ...] = eqx.field(static=True)
-    joint: AbstractJoint
+    joint_name: str = eqx.field(static=True)
+    joint: AbstractJoint | None
     beyond: Float[Array, " angles"]
     law: ContactLaw
+
+    reads_limits: ClassVar[bool] = True
 
     @checked
     def __init__(
         self,
-        joint: AbstractJoint,
+        joint: AbstractJoint | str,
         *,
         name: str | None = None,
         restitution: Annotated[Any, within(0, 1)] = None,
         stiffness: Annotated[Any, positive_or_infinite] = None,
         damping: Annotated[Any, not_negative] = None,
     ):
-        """**Arguments:** `restitution`, or `stiffness` and `damping`, of a `ContactLaw`.
+        """**Arguments:** `joint`, or its name; `restitution`, or `stiffness` and `damping`, of a
+        `ContactLaw`.
 
         **Raises:** `ValueError` for a joint without limits, for infinite limits, and for
         coefficients out of their range.
         """
-        self.name = checked_name("JointLimit", joint.name if name is None else name)
-        what = f'JointLimit "{self.name}"'
+        self.joint_name = name_of_joint("JointLimit", joint)
+        self.name = checked_name("JointLimit", self.joint_name if name is None else name)
+        self.law = frictionless_law(restitution, stiffness, damping)
+        self.joint, self.beyond = None, jnp.zeros(0)
+        if isinstance(joint, AbstractConstraint):
+            read = self.reading(f'JointLimit "{self.name}"', joint)
+            self.joint, self.beyond, self.law = read.joint, read.beyond, read.law
+
+    def reading(self, what, joint):
         if not isinstance(joint, AbstractJoint) or joint.limits is None:
             kind = type(joint).__name__
             raise ValueError(f"{what} needs a joint with `limits`, but got a {kind} without.")
@@ -141,25 +151,31 @@ class JointLimit(AbstractGap):
             limits = np.asarray(joint.limits)
             if not np.all(np.isfinite(limits)):
                 raise ValueError(f"{what} needs finite limits, but they are {limits.tolist()}.")
-        self.names, self.joint = joint.bodies, without_names(joint, joint.limits)
-        self.beyond = to_jax(np.zeros(joint.angles), joint.dtype)
-        self.law = with_dtype(frictionless_law(restitution, stiffness, damping), joint.dtype)
+        beyond = self.beyond
+        if beyond.shape != (joint.angles,):
+            beyond = to_jax(np.zeros(joint.angles), joint.dtype)
+        return replaced(self, joint=joint, beyond=beyond, law=with_dtype(self.law, joint.dtype))
 
     @property
     def bodies(self):
-        return self.names
+        return self.known.bodies
 
     @property
     def frames(self):
-        return self.joint.frames
+        return self.known.frames
+
+    @property
+    def limits(self) -> Float[Array, "coordinates 2"]:
+        """The lower and upper limit of each coordinate of the joint [m, rad]."""
+        assert self.known.limits is not None
+        return self.known.limits
 
     def overlap(self, gaps):
-        assert self.joint.limits is not None
-        limits = np.asarray(self.joint.limits)
+        limits = np.asarray(self.limits)
         below, above = np.split(gaps, 2)
         said = []
         for i in np.flatnonzero(np.minimum(below, above) < 0):
-            unit = "rad" if i >= len(limits) - self.joint.angles else "m"
+            unit = "rad" if i >= len(limits) - self.angle_count else "m"
             lower, upper = limits[i]
             value = f"{lower + below[i]:.4g} {unit}, outside of {lower:.4g} to {upper:.4g} {unit}"
             which = f"coordinate {i} " if len(limits) > 1 else ""
@@ -170,32 +186,29 @@ class JointLimit(AbstractGap):
         del t
         a, b = poses
         offset = self._offsets(a, b)
-        assert self.joint.limits is not None
-        half = (self.joint.limits[:, 1] - self.joint.limits[:, 0]) / 2
+        half = (self.limits[:, 1] - self.limits[:, 0]) / 2
         return jnp.concatenate([half + offset, half - offset])
 
     def _offsets(self, a, b):
         """The coordinates less the middles of their limits."""
-        assert self.joint.limits is not None
-        offset = self.joint.coordinates(a, b) - jnp.sum(self.joint.limits, axis=1) / 2
-        first = offset.shape[0] - self.joint.angles
+        offset = self.known.coordinates(a, b) - jnp.sum(self.limits, axis=1) / 2
+        first = offset.shape[0] - self.angle_count
         return jnp.concatenate([offset[:first], near_angle(offset[first:], self.beyond)])
 
     @property
     def angle_count(self):
-        return self.joint.angles
+        return self.beyond.shape[0]
 
     def counted_angles(self, poses):
         x = self._offsets(*poses)
-        return tuple(components(x[x.shape[0] - self.joint.angles :]))
+        return tuple(components(x[x.shape[0] - self.angle_count :]))
 
     @property
     def needs_turns(self):
-        assert self.joint.limits is not None
         # Between such limits an angle stays away from where it would jump, if it strikes them hard.
-        xp = numpy_if_concrete(self.joint.limits)
-        limits = xp.asarray(self.joint.limits)
-        limits = limits[limits.shape[0] - self.joint.angles :]
+        xp = numpy_if_concrete(self.limits)
+        limits = xp.asarray(self.limits)
+        limits = limits[limits.shape[0] - self.angle_count :]
         return xp.any(limits[:, 1] - limits[:, 0] > 1.5 * math.pi, axis=0)
 
     def near(self, angles):
@@ -207,12 +220,10 @@ class CoordinateLimit(AlongCoordinate, AbstractGap):
 
     `JointLimit` does the same for all coordinates of a joint.
 
-    **Fields:** `name`; `names` of the bodies; `coordinate`; `lower`, `upper`
-    [m or rad], or `None`; `law`.
+    **Fields:** `name`; `coordinate`; `lower`, `upper` [m or rad], or `None`; `law`.
     """
 
     name: str = eqx.field(static=True)
-    names: tuple[str, ...] = eqx.field(static=True)
     coordinate: AbstractScalarCoordinate
     lower: Float[Array, ""] | None
     upper: Float[Array, ""] | None
@@ -235,7 +246,7 @@ class CoordinateLimit(AlongCoordinate, AbstractGap):
 
         **Raises:** `ValueError` without any limit, and for coefficients out of their range."""
         self.name = checked_name("CoordinateLimit", name)
-        self.names, self.coordinate = coordinate.bodies, anonymous(coordinate)
+        self.coordinate = coordinate
         if lower is None and upper is None:
             raise ValueError(f'CoordinateLimit "{name}" needs `lower`, `upper`, or both.')
         dtype = coordinate.dtype

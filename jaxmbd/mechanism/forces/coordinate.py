@@ -20,7 +20,7 @@ from ..._inputs import (
     positive,
 )
 from ..element import checked_name
-from ..scalar_coordinates import AbstractScalarCoordinate, AlongCoordinate, anonymous
+from ..scalar_coordinates import AbstractScalarCoordinate, AlongCoordinate
 from .base import AbstractForceElement, Wrench
 from .signal import control_entry
 
@@ -47,13 +47,12 @@ class CoordinateSpring(AbstractCoordinateForce):
     s(x) is the distance of x from the interval `rest`, with its sign. The dry friction is the
     smooth one of `TurningFriction`. The armature is part of M.
 
-    **Fields:** `name`; `names` of the bodies; `coordinate`; `stiffness` [N/m or N m/rad]; `rest`:
+    **Fields:** `name`; `coordinate`; `stiffness` [N/m or N m/rad]; `rest`:
     lower and upper end of the interval without force [m or rad]; `damping` [N s/m or N m s/rad];
     `dry` [N or N m] and `speed` [m/s or rad/s]; `armature` [kg or kg m^2], or `None`.
     """
 
     name: str = eqx.field(static=True)
-    names: tuple[str, ...] = eqx.field(static=True)
     coordinate: AbstractScalarCoordinate
     stiffness: Float[Array, ""]
     rest: Float[Array, "2"]
@@ -79,7 +78,7 @@ class CoordinateSpring(AbstractCoordinateForce):
 
         **Raises:** `ValueError` for a coefficient that is negative or not finite."""
         self.name = checked_name("CoordinateSpring", name)
-        self.names, self.coordinate = coordinate.bodies, anonymous(coordinate)
+        self.coordinate = coordinate
         dtype = coordinate.dtype
         self.stiffness, self.damping = to_jax(stiffness, dtype), to_jax(damping, dtype)
         rest = to_jax(rest, dtype)
@@ -124,13 +123,12 @@ class CoordinateActuator(AbstractCoordinateForce):
     clipped to `limits`. A motor has g_0 = 1. A position servo has g_0 = k, b_1 = -k and
     b_2 = -damping; a velocity servo has g_0 = k and b_2 = -k. u is an entry of the control.
 
-    **Fields:** `name`; `names` of the bodies; `coordinate`; `gear`; `gain`: g, and `bias`: b,
+    **Fields:** `name`; `coordinate`; `gear`; `gain`: g, and `bias`: b,
     shape `(3,)`; `limits`: lower and upper limit of F, or `None`; `index` of the entry of the
     control, counted from 0.
     """
 
     name: str = eqx.field(static=True)
-    names: tuple[str, ...] = eqx.field(static=True)
     coordinate: AbstractScalarCoordinate
     gear: Float[Array, ""]
     gain: Float[Array, "3"]
@@ -155,7 +153,7 @@ class CoordinateActuator(AbstractCoordinateForce):
         **Raises:** `ValueError` for limits in the wrong order. At evaluation, for a control without
         such an entry."""
         self.name = checked_name("CoordinateActuator", name)
-        self.names, self.coordinate = coordinate.bodies, anonymous(coordinate)
+        self.coordinate = coordinate
         dtype = coordinate.dtype
         self.gear = to_jax(gear, dtype)
         self.gain, self.bias = to_jax(gain, dtype), to_jax(bias, dtype)

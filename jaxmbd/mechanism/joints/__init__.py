@@ -10,7 +10,6 @@ from .couplings import Gear as Gear
 from .couplings import JointCoordinate as JointCoordinate
 from .couplings import RackAndPinion as RackAndPinion
 from .couplings import joint_coordinate as joint_coordinate
-from .couplings import without_names as without_names
 from .curves import Cam as Cam
 from .curves import PeriodicSpline as PeriodicSpline
 from .curves import PointOnCurve as PointOnCurve
@@ -27,5 +26,12 @@ from .pairs import Prismatic as Prismatic
 from .pairs import Revolute as Revolute
 from .pairs import Screw as Screw
 from .pairs import Spherical as Spherical
+from .readers import AbstractJointReader as AbstractJointReader
+from .readers import each_reader as each_reader
+from .readers import name_of_joint as name_of_joint
+from .readers import named as named
+from .readers import others_read as others_read
+from .readers import readers as readers
+from .readers import resolved as resolved
 from .rolling import RollingDisc as RollingDisc
 from .rolling import RollingSphere as RollingSphere

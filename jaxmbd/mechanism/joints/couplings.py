@@ -1,6 +1,5 @@
 """Equations between the coordinates of two joints: transmissions."""
 
-import copy
 from collections.abc import Sequence
 from typing import Annotated, Any
 
@@ -15,43 +14,55 @@ from ..element import checked_name
 from ..pose import Pose, Twist
 from ..relative import within_half_a_turn
 from .base import AbstractConstraint, AbstractJoint
+from .readers import AbstractJointReader, name_of_joint
 
 
-class JointCoordinate(eqx.Module):
+class JointCoordinate(AbstractJointReader):
     """One coordinate of a joint, as a function of the world poses of its frames.
 
-    - `joint`: the joint without its names. Then constraints on joints of the same kind have the
-      same structure and are evaluated together.
-    - `index`: index of the coordinate.
+    - `joint_name`, `joint`: the joint; `None` where only its name is known.
+    - `index`: index of the coordinate; `None` for the only one.
     - `angle`: whether it is an angle [rad], within half a turn. Otherwise it is a displacement [m].
+      `None` where only the name of the joint is known, and it may be either.
     """
 
-    joint: AbstractJoint
-    index: int = eqx.field(static=True)
-    angle: bool = eqx.field(static=True)
+    joint_name: str = eqx.field(static=True)
+    joint: AbstractJoint | None
+    index: int | None = eqx.field(static=True)
+    angle: bool | None = eqx.field(static=True)
+
+    def reading(self, what, joint):
+        return joint_coordinate(what, joint, self.index, self.angle)
 
     def __call__(self, poses: Sequence[Pose]) -> Float[Array, ""]:
         a, b = poses
-        return self.joint.coordinates(a, b)[self.index]
+        return self.known.coordinates(a, b)[self.index]
 
     def rate(self, poses: Sequence[Pose], twists: Sequence[Twist]) -> Float[Array, ""]:
         """The time derivative of the coordinate [m/s, rad/s]."""
         (a, b), (twist_a, twist_b) = poses, twists
-        return self.joint.rates(a, b, twist_a, twist_b)[self.index]
+        return self.known.rates(a, b, twist_a, twist_b)[self.index]
+
+    @property
+    def dtype(self) -> Any:
+        """The dtype of the frames; JAX's default where only the name of the joint is known."""
+        return jnp.result_type(float) if self.joint is None else self.joint.dtype
 
 
 def joint_coordinate(
-    what: str, joint: AbstractJoint, index: int | None, angle: bool | None = None
+    what: str, joint: AbstractJoint | str, index: int | None, angle: bool | None = None
 ) -> JointCoordinate:
-    """The coordinate `index` of a joint. If `index` is `None`, the joint must have exactly one: one
-    angle if `angle` is `True`, one displacement if `False`, one coordinate of any kind if `None`.
+    """The coordinate `index` of a joint, or of the joint of this name. If `index` is `None`, the
+    joint must have exactly one: one angle if `angle` is `True`, one displacement if `False`, one
+    coordinate of any kind if `None`.
 
     **Raises:** `ValueError`, which begins with `what`, if there is none, or several and no `index`.
     """
-    if not isinstance(joint, AbstractJoint):
-        raise ValueError(f"{what} needs a joint with coordinates, but got {joint!r}.")
-    label = f'{type(joint).__name__} "{joint.name}"'
-    count = joint.count()
+    name = name_of_joint(what, joint)
+    if isinstance(joint, str):
+        return JointCoordinate(name, None, index, angle)
+    label = f'{type(joint).__name__} "{name}"'
+    count = joint.count() if isinstance(joint, AbstractJoint) else 0
     kinds = [i >= count - joint.angles for i in range(count)]
     kind = {None: "a joint coordinate", True: "an angle", False: "a displacement"}[angle]
     fitting = [i for i in range(count) if angle is None or kinds[i] == angle]
@@ -68,30 +79,20 @@ def joint_coordinate(
         raise ValueError(
             f"{what} needs {kind} of {label}, whose indices are {fitting}, but got {index}."
         )
-    return JointCoordinate(without_names(joint), index, kinds[index])
-
-
-def without_names(joint: AbstractJoint, limits: Any = None) -> AbstractJoint:
-    """The joint with empty names, so that joints of one kind are alike, and the given `limits`."""
-    twin = copy.copy(joint)
-    for field, value in (("name", ""), ("body_a", ""), ("body_b", ""), ("limits", limits)):
-        object.__setattr__(twin, field, value)
-    return twin
+    return JointCoordinate(name, None, index, kinds[index]).holding(joint)
 
 
 class AbstractCoupling(AbstractConstraint):
     """An equation between a coordinate of one joint and a coordinate of another. Give the joints to
-    the mechanism as well: the coupling only reads their coordinates.
+    the mechanism as well: the coupling only reads their coordinates, and keeps their names.
 
     **Fields:**
 
     - `name`: its name in reports.
-    - `names`: names of the bodies of the first, then of the second joint.
     - `first`, `second`: the coupled coordinates.
     """
 
     name: str = eqx.field(static=True)
-    names: tuple[str, ...] = eqx.field(static=True)
     first: JointCoordinate
     second: JointCoordinate
 
@@ -99,8 +100,8 @@ class AbstractCoupling(AbstractConstraint):
     def __init__(
         self,
         name: str,
-        first: AbstractJoint,
-        second: AbstractJoint,
+        first: AbstractJoint | str,
+        second: AbstractJoint | str,
         *,
         coordinates: tuple[int | None, int | None] = (None, None),
         angles: tuple[bool | None, bool | None] = (None, None),
@@ -110,20 +111,19 @@ class AbstractCoupling(AbstractConstraint):
         self.name = checked_name(type(self).__name__, name)
         self.first = joint_coordinate(what, first, coordinates[0], angles[0])
         self.second = joint_coordinate(what, second, coordinates[1], angles[1])
-        self.names = (*first.bodies, *second.bodies)
 
     @property
     def bodies(self):
-        return self.names
+        return (*self.first.known.bodies, *self.second.known.bodies)
 
     @property
     def frames(self):
-        return (*self.first.joint.frames, *self.second.joint.frames)
+        return (*self.first.known.frames, *self.second.known.frames)
 
     @property
     def dtype(self) -> Any:
         """The dtype of the frames and of the other parameters."""
-        return self.first.joint.dtype
+        return self.first.dtype
 
 
 class Coupler(AbstractCoupling):
@@ -147,8 +147,8 @@ class Coupler(AbstractCoupling):
     def __init__(
         self,
         name: str,
-        first: AbstractJoint,
-        second: AbstractJoint,
+        first: AbstractJoint | str,
+        second: AbstractJoint | str,
         *,
         ratio: Annotated[Number, not_zero],
         offset: Number = 0.0,
@@ -156,7 +156,7 @@ class Coupler(AbstractCoupling):
     ):
         """**Arguments:**
 
-        - `first`, `second`: the joints.
+        - `first`, `second`: the joints, or their names.
         - `ratio`: the first coordinate over the second, of any sign, not 0.
         - `offset`: the first displacement where the second is 0 [m]; 0 for angles.
         - `coordinates`: index of the coordinate of each joint, if it has several.
@@ -166,8 +166,9 @@ class Coupler(AbstractCoupling):
         AbstractCoupling.__init__(self, name, first, second, coordinates=coordinates)
         if self.first.angle != self.second.angle:
             raise ValueError(
-                f'Coupler "{name}" needs two displacements or two angles, but "{first.name}" and '
-                f'"{second.name}" give one of each. Use `RackAndPinion`.'
+                f'Coupler "{name}" needs two displacements or two angles, but '
+                f'"{self.first.joint_name}" and "{self.second.joint_name}" give one of each. Use '
+                "`RackAndPinion`."
             )
         if self.first.angle and not (isinstance(offset, float | int) and offset == 0):
             raise ValueError(
@@ -219,8 +220,8 @@ class Gear(AbstractCoupling):
     def __init__(
         self,
         name: str,
-        first: AbstractJoint,
-        second: AbstractJoint,
+        first: AbstractJoint | str,
+        second: AbstractJoint | str,
         *,
         teeth: Any,
         phase: Number = 0.0,
@@ -228,7 +229,7 @@ class Gear(AbstractCoupling):
     ):
         """**Arguments:**
 
-        - `first`, `second`: the joints, each with an angle, such as `Revolute`.
+        - `first`, `second`: the joints, or their names, each with an angle, such as `Revolute`.
         - `teeth`: the whole numbers (N1, N2), of any sign, not 0.
         - `phase`: as above [rad].
         - `coordinates`: index of the coordinate of each joint, if it has several angles.
@@ -273,8 +274,8 @@ class RackAndPinion(AbstractCoupling):
     def __init__(
         self,
         name: str,
-        rack: AbstractJoint,
-        pinion: AbstractJoint,
+        rack: AbstractJoint | str,
+        pinion: AbstractJoint | str,
         *,
         radius: Annotated[Number, not_zero],
         offset: Number = 0.0,
@@ -282,8 +283,8 @@ class RackAndPinion(AbstractCoupling):
     ):
         """**Arguments:**
 
-        - `rack`: a joint with a displacement, such as `Prismatic`.
-        - `pinion`: a joint with an angle, such as `Revolute`.
+        - `rack`: a joint with a displacement, such as `Prismatic`, or its name.
+        - `pinion`: a joint with an angle, such as `Revolute`, or its name.
         - `radius`, `offset`: the fields; `radius` is not 0.
         - `coordinates`: index of the coordinate of each joint, if several fit.
 

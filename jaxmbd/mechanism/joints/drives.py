@@ -35,7 +35,6 @@ class PrescribedMotion(AbstractConstraint):
     """
 
     name: str = eqx.field(static=True)
-    names: tuple[str, ...] = eqx.field(static=True)
     driven: JointCoordinate
     motion: Callable[[Any], Any]
 
@@ -43,14 +42,14 @@ class PrescribedMotion(AbstractConstraint):
     def __init__(
         self,
         name: str,
-        joint: AbstractJoint,
+        joint: AbstractJoint | str,
         motion: Callable[[Any], Any],
         *,
         coordinate: int | None = None,
     ):
         """**Arguments:**
 
-        - `joint`: the joint whose coordinate is driven.
+        - `joint`: the joint whose coordinate is driven, or its name.
         - `motion`: a function of the time [s] that returns the coordinate [m, rad], shape `()`.
         - `coordinate`: index of the coordinate, if the joint has several.
 
@@ -58,20 +57,19 @@ class PrescribedMotion(AbstractConstraint):
         """
         self.name = checked_name("PrescribedMotion", name)
         self.driven = joint_coordinate(f'PrescribedMotion "{name}"', joint, coordinate)
-        self.names = joint.bodies
         what = f'`motion` of PrescribedMotion "{name}"'
-        value = motion_shape(what, motion, joint.dtype)
+        value = motion_shape(what, motion, self.driven.dtype)
         if getattr(value, "shape", None) != ():
             raise ValueError(f"{what} must give a number, shape (), but gives {value}.")
         self.motion = motion
 
     @property
     def bodies(self):
-        return self.names
+        return self.driven.known.bodies
 
     @property
     def frames(self):
-        return self.driven.joint.frames
+        return self.driven.known.frames
 
     def equations(self, poses, t):
         ahead = self.driven(poses) - prescribed(self.motion, t, poses[0].position.dtype)

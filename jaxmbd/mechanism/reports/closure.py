@@ -16,8 +16,9 @@ from ..._printed import printed
 from ..._raising import error_if
 from ..._results import succeeded
 from ..._system import State
+from ..element import replaced
 from ..joint_coordinates import joint_rates, joint_with_coordinates
-from ..joints import AbstractConstraint, AbstractJoint, without_names
+from ..joints import AbstractConstraint, AbstractJoint
 from ..mechanism import Mechanism
 from ..placing import Placement
 from ..relative import shortest
@@ -179,14 +180,13 @@ class Held(AbstractConstraint):
     of a joint. `None` means no such rows."""
 
     name: str = eqx.field(static=True)
-    names: tuple[str, ...] = eqx.field(static=True)
     joint: AbstractJoint
     coordinates: Float[Array, " coordinates"] | None
     rates: Float[Array, " coordinates"] | None
 
     @property
     def bodies(self):
-        return self.names
+        return self.joint.bodies
 
     @property
     def frames(self):
@@ -215,8 +215,7 @@ class Holding(eqx.Module):
 
     def __call__(self, mechanism: Mechanism) -> tuple[Mechanism, Mechanism]:
         def beside(kinds):
-            every = (*mechanism.joint_stacks, *kinds)
-            return eqx.tree_at(lambda mechanism: mechanism.joint_stacks, mechanism, every)
+            return replaced(mechanism, own_joints=(*mechanism.own_joints, *kinds))
 
         return beside(self.coordinates), beside(self.rates)
 
@@ -238,7 +237,7 @@ def holding(
 def _holding(mechanism, q, v, coordinates, rates):
     def rows(name, x, w):
         joint = joint_with_coordinates(mechanism, name)
-        return Held(name, joint.bodies, without_names(joint), x, w)
+        return Held(name, replaced(joint, limits=None), x, w)
 
     return Holding(
         stacks([rows(name, mechanism.joint_coordinates(q, name), None) for name in coordinates]),
