@@ -1,40 +1,35 @@
-"""Joints in a plane: which of their rows act there, and pairs, all kinds of which are evaluated at
-once.
+"""Joints in a plane: which of their rows act there.
 
 In a plane some rows of a joint are zero at all poses, and others depend on each other. They are
 left out when the mechanism is built. Reactions against the plane are not known then.
 
 Heights along the normal of the plane are left out too: d is the vector in the plane from the origin
-of frame a to that of frame b. R is the rotation of body a, and delta the angle by which the frames
-are turned about the normal against each other. A pair constrains some of
+of frame a to that of frame b. A pair holds some of
 
-    (R^T d)_x, (R^T d)_y   (x, y: along the axes of the plane, as they turn with a),
-    (R z) . d              (along: the axis z of frame a is in the plane),
-    (R (n x z)) . d        (across: likewise),
-    2 sin(delta / 2)       (turn).
+    e_1 . d, e_2 . d   (x, y: e_1 and e_2 are the axes of the plane, as they turn with body a),
+    z . d              (along: the axis z of frame a is in the plane),
+    (n x z) . d        (across: likewise),
+    2 sin(delta / 2)   (turn_z: the frames are turned against each other by delta).
 
-They are zero where the rows of the pair in space are, which are combinations of them, see
-`held_in_plane`. As in `joint_rows.py`, derivatives are in closed form. Arrays have the components
-of vectors first and one entry for each joint last.
+They are zero where the rows of the pair in space are, which are combinations of them.
 """
 
 import contextlib
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array
 
-from .._compiler import all_concrete, contracted, is_concrete, is_traced, to_jax
-from .._coordinates import algebra, apply_matrix, components
+from .._compiler import all_concrete, is_concrete, is_traced, to_jax
 from .body import GROUND, Body
 from .joints import AbstractConstraint, AbstractPair
 from .linearise import linearised
-from .plane import Flat, Plane
-from .pose import Pose, Twist
+from .plane import Flat, Plane, rotation
+from .pose import Twist
 
 # Largest part of a velocity that may point out of the plane, relative to the velocity.
 _ROUNDING = 1e-5
@@ -154,105 +149,8 @@ def _rows_at(
     return jax.vmap(at)(q, v)
 
 
-# In the order of evaluation.
-PLANAR_NAMES = ("x", "y", "along", "across", "turn")
-
 # Largest sine or cosine of an angle that counts as zero. Axes typed with six digits pass.
 _ALIGNED = 1e-5
-
-
-class FlatEnds(NamedTuple):
-    """All pairs at one end: positions of the bodies, cosine and sine of half their angles, how they
-    lie in the plane, and the frames on them."""
-
-    position: Float[Array, "2 k"]
-    half: Float[Array, "2 k"]
-    flat: Flat
-    frame: Pose
-
-
-class PlanarPairs(NamedTuple):
-    """Pairs at one q, with the components `names`.
-
-    - `L`: the directions in the plane of the offsets among them.
-    - `apart`: d. `arm_a`, `arm_b`: from the origins of the bodies to that of frame b.
-    - `half`: |cos(delta / 2)|, and sin(delta / 2) with the sign that goes with it.
-    """
-
-    names: tuple[str, ...]
-    L: Float[Array, "2 shifts k"]
-    apart: Float[Array, "2 k"]
-    arm_a: Float[Array, "2 k"]
-    arm_b: Float[Array, "2 k"]
-    half: Float[Array, "2 k"]
-
-    @classmethod
-    def at(cls, names: tuple[str, ...], a: FlatEnds, b: FlatEnds) -> "PlanarPairs":
-        """Build the pairs from both ends, with `names` in the order of `PLANAR_NAMES`."""
-        own_a, arm_b = (
-            _turned(_cos_sin(x.half), apply_matrix(x.flat.own[:2], x.frame.position))
-            for x in (a, b)
-        )
-        arm_a = b.position + arm_b - a.position
-        c, s = components(_cos_sin(a.half))
-        directions = {"x": (c, s), "y": (-s, c)}
-        if "along" in names or "across" in names:
-            z = algebra.quaternion_product(
-                algebra.quaternion_product(a.frame.orientation, _z(a.frame.orientation)),
-                algebra.quaternion_conjugate(a.frame.orientation),
-            )[1:]
-            x, y = components(_turned(_cos_sin(a.half), apply_matrix(a.flat.own[:2], z)))
-            directions |= {"along": (x, y), "across": (-y, x)}
-        L = [jnp.stack(directions[name]) for name in names if name != "turn"]
-        half = a.half
-        if "turn" in names:
-            half = _between(a, b)
-        none = jnp.zeros((2, 0, c.shape[0]), c.dtype)
-        return cls(names, jnp.stack(L, axis=1) if L else none, arm_a - own_a, arm_a, arm_b, half)
-
-    def values(self) -> Float[Array, "names k"]:
-        """The components, shape `(names, k)`."""
-        offsets = _dot(self.L, self.apart)
-        return jnp.concatenate([offsets, 2 * self.half[1:]]) if self._turns else offsets
-
-    @property
-    def _turns(self) -> bool:
-        return "turn" in self.names
-
-    def rates(self, v_a: Float[Array, "3 k"], v_b: Float[Array, "3 k"]) -> Float[Array, "names k"]:
-        """J v."""
-        at_b = self._of_frame_b(v_a, v_b)
-        found = _dot(self.L, at_b - v_a[2:] * _normal_times(self.arm_a))
-        return jnp.concatenate([found, self.half[:1] * (v_b - v_a)[2:]]) if self._turns else found
-
-    def drift(self, v_a: Float[Array, "3 k"], v_b: Float[Array, "3 k"]) -> Float[Array, "names k"]:
-        """J' v at constant velocities v."""
-        omega_a, omega_b = v_a[2:], v_b[2:]
-        at_b = self._of_frame_b(v_a, v_b)
-        # d/dt of L . (at_b - omega_a n x arm_a), with arm_a' = at_b and L' = omega_a n x L.
-        coriolis = 2 * omega_a * _normal_times(at_b) - omega_a**2 * _normal_times(
-            _normal_times(self.arm_a)
-        )
-        found = _dot(self.L, -(omega_b**2) * self.arm_b - coriolis)
-        if not self._turns:
-            return found
-        return jnp.concatenate([found, -((omega_b - omega_a) ** 2) * self.half[1:] / 2])
-
-    def jacobian(self) -> list[Float[Array, "names 3 k"]]:
-        """J for the velocities of a, and for those of b."""
-        found = []
-        for sign, arm in ((-1, self.arm_a), (1, self.arm_b)):
-            (lx, ly), (x, y) = components(self.L), components(arm[:, None])
-            rows = jnp.stack([lx, ly, x * ly - y * lx], axis=1)
-            if self._turns:
-                o = jnp.zeros_like(self.half[0])
-                rows = jnp.concatenate([rows, jnp.stack([o, o, self.half[0]])[None]])
-            found.append(sign * rows)
-        return found
-
-    def _of_frame_b(self, v_a: Array, v_b: Array) -> Float[Array, "2 k"]:
-        """Velocity of the origin of frame b relative to the origin of body a."""
-        return v_b[:2] + v_b[2:] * _normal_times(self.arm_b) - v_a[:2]
 
 
 def held_in_plane(joint: AbstractPair, plane: Plane, ends: Sequence[Flat]) -> tuple[str, ...]:
@@ -261,48 +159,47 @@ def held_in_plane(joint: AbstractPair, plane: Plane, ends: Sequence[Flat]) -> tu
     **Raises:** `ValueError` for a pair that does not fit the plane, and for one whose kind does not
     say how its axis lies, if that is not known."""
     held = set(joint.holds)
-    what = f'{type(joint).__name__} "{joint.name}"'
+    what, normal = f'{type(joint).__name__} "{joint.name}"', list(plane.normal)
     offsets, turns = {"x", "y", "z"} <= held, {"turn_x", "turn_y", "turn_z"} <= held
     tilts, sides = {"tilt_x", "tilt_y"} <= held, {"x", "y"} <= held
     if "arms" in held or any(name.startswith("turn") for name in held) and not turns:
         raise ValueError(
-            f"{what} turns about more than the normal of the plane, {list(plane.normal)}. Use "
+            f"{what} turns about more than the normal of the plane, {normal}. Use "
             "`Revolute` in a planar mechanism."
         )
-    # Whether the axis matters, and where it must be.
+    # Where the axis must be; it may be at both places for `None`.
     needed = None
-    if offsets and tilts:
+    if tilts and offsets:
         needed = "normal"
     elif sides and turns and not offsets:
         needed = "in the plane"
-    matters = needed is not None or not offsets and bool(held & {"x", "y", "z"}) or tilts
-    where = _axis(joint, plane, ends) if matters else needed
-    if where is None:
-        where = needed
-    if matters and where is None:
+    where = needed
+    if tilts or not offsets and held & {"x", "y", "z"}:
+        where = _axis(joint, plane, ends) or needed
+        if where is None:
+            raise ValueError(
+                f"{what} may have its axis along the normal of the plane or in the plane, which "
+                "decides what it holds. Its frames are traced: give known orientations and axes, "
+                "or use `Revolute` or `Prismatic`, whose axes are clear."
+            )
+    if needed == "normal" != where:
         raise ValueError(
-            f"{what} may have its axis along the normal of the plane or in the plane, which "
-            "decides what it holds. Its frames are traced: give known orientations and axes, or "
-            "use `Revolute` or `Prismatic`, whose axes are clear."
+            f"{what} must have its axis along the normal of the plane with normal {normal}, but it "
+            "is in the plane."
         )
-    if needed is not None and where != needed:
-        must = "along the normal of" if needed == "normal" else "in"
-        remedy = "" if needed == "normal" else " `Fixed` holds both bodies together."
+    if needed == "in the plane" != where:
         raise ValueError(
-            f"{what} must have its axis {must} the plane with normal {list(plane.normal)}, but "
-            f"it is {'in the plane' if where == 'in the plane' else 'along its normal'}.{remedy}"
+            f"{what} must have its axis in the plane with normal {normal}, but it is along its "
+            "normal. `Fixed` holds both bodies together."
         )
     if turns or tilts:
         _check_aligned(what, joint, plane, ends)
-    if offsets:
+    found = []
+    if offsets or sides and where == "normal":
         found = ["x", "y"]
-    elif where == "normal":
-        found = ["x", "y"] if sides else []
-    else:
+    elif where != "normal":
         found = ["along"] * ("z" in held) + ["across"] * sides
-    if turns or tilts and where == "in the plane":
-        found.append("turn")
-    return tuple(found)
+    return (*found, "turn_z") if turns or tilts and where == "in the plane" else tuple(found)
 
 
 def _axis(joint: AbstractPair, plane: Plane, ends: Sequence[Flat]) -> str | None:
@@ -310,7 +207,7 @@ def _axis(joint: AbstractPair, plane: Plane, ends: Sequence[Flat]) -> str | None
     own, orientation = ends[0].own, joint.frame_a.orientation
     if not (is_concrete(own) and is_concrete(orientation)):
         return None
-    axis = np.asarray(own) @ _axes(orientation)[:, 2]
+    axis = np.asarray(own) @ rotation(orientation)[:, 2]
     if np.linalg.norm(axis[:2]) < _ALIGNED:
         return "normal"
     if abs(axis[2]) < _ALIGNED:
@@ -327,7 +224,10 @@ def _check_aligned(what: str, joint: AbstractPair, plane: Plane, ends: Sequence[
     known = (ends[0].own, ends[1].own, joint.frame_a.orientation, joint.frame_b.orientation)
     if not all(map(is_concrete, known)):
         return
-    one, other = np.asarray(known[0]) @ _axes(known[2]), np.asarray(known[1]) @ _axes(known[3])
+    one, other = (
+        np.asarray(known[0]) @ rotation(known[2]),
+        np.asarray(known[1]) @ rotation(known[3]),
+    )
     tilt = np.linalg.norm((other @ one.T)[:2, 2])
     if "tilt_x" in joint.holds:  # only the axes must be aligned
         tilt = abs(other[2, 2] - one[2, 2])
@@ -337,51 +237,3 @@ def _check_aligned(what: str, joint: AbstractPair, plane: Plane, ends: Sequence[
             f"{list(plane.normal)}, aligns: they are tilted by "
             f"{np.degrees(np.arcsin(min(tilt, 1.0))):.6g} degrees."
         )
-
-
-def _axes(orientation: Array) -> np.ndarray:
-    w, x, y, z = np.asarray(orientation, float)
-    return np.array(
-        [
-            [1 - 2 * (y * y + z * z), 2 * (x * y - w * z), 2 * (x * z + w * y)],
-            [2 * (x * y + w * z), 1 - 2 * (x * x + z * z), 2 * (y * z - w * x)],
-            [2 * (x * z - w * y), 2 * (y * z + w * x), 1 - 2 * (x * x + y * y)],
-        ]
-    )
-
-
-def _between(a: FlatEnds, b: FlatEnds) -> Float[Array, "2 k"]:
-    """Cosine and sine of half the angle between the frames, the cosine >= 0."""
-    p, q = (algebra.quaternion_product(x.flat.still, x.frame.orientation) for x in (a, b))
-    w, *u = components(algebra.quaternion_product(q, algebra.quaternion_conjugate(p)))
-    z = sum(n * x for n, x in zip(a.flat.plane.normal, u, strict=True) if n != 0)
-    size = jnp.sqrt(w * w + z * z)
-    (ca, sa), (cb, sb) = components(a.half), components(b.half)
-    turned = jnp.stack([ca * cb + sa * sb, ca * sb - sa * cb])
-    found = _turned(jnp.stack([w / size, z / size]), turned)
-    return jnp.where(found[:1] < 0, -found, found)
-
-
-def _z(like: Float[Array, "4 k"]) -> Float[Array, "4 k"]:
-    """The quaternion (0, 0, 0, 1)."""
-    return jnp.broadcast_to(jnp.asarray(np.eye(4)[3][:, None], like.dtype), like.shape)
-
-
-def _cos_sin(half: Float[Array, "2 k"]) -> Float[Array, "2 k"]:
-    c, s = components(half)
-    return jnp.stack([c * c - s * s, 2 * c * s])
-
-
-def _turned(cos_sin: Float[Array, "2 k"], r: Float[Array, "2 k"]) -> Float[Array, "2 k"]:
-    (c, s), (x, y) = components(cos_sin), components(r)
-    return jnp.stack([c * x - s * y, s * x + c * y])
-
-
-def _normal_times(r: Float[Array, "2 k"]) -> Float[Array, "2 k"]:
-    """n x r."""
-    x, y = components(r)
-    return jnp.stack([-y, x])
-
-
-def _dot(L: Float[Array, "2 rows k"], r: Float[Array, "2 k"]) -> Float[Array, "rows k"]:
-    return contracted(L, r[:, None], 0)

@@ -13,8 +13,11 @@ frame a, u' = (w omega + omega x u) / 2. So each row changes at the rate
 where v_a and v_b are the velocities of the points of both bodies at the origin of frame b. L and A
 follow without differentiation: L = e_i for an offset, A = z x e for a product of axes, and A is a
 combination of the e for a turn. The Jacobian transforms them to the origins of the bodies, as
-forces are transformed. Its products with velocities are the rates, whose derivatives give all
-others.
+forces are transformed. The drift, the derivative of the rates at constant velocities, is in closed
+form as well.
+
+In a plane e1 and e2 are in the plane, and e3 is its normal. Pairs there have rows x, y and turn_z
+only, see `in_plane.py`, and the same formulas with vectors of two components.
 
 Arrays have the three components of vectors first and one entry for each joint last: `(3, rows, k)`
 for rows that are evaluated together.
@@ -29,15 +32,15 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from .._compiler import contracted
-from .._coordinates import algebra, apply_matrix, body_axes
+from .._coordinates import algebra, apply_matrix, body_axes, components
 from .._equations import ConstraintRows
 from .._linalg import columns
 from .._types import RealScalarLike, Velocity
-from .coordinates import Configuration, Placed, PlacedFlat
+from .coordinates import Configuration, PlacedFlat
 from .element import Groups
-from .in_plane import PLANAR_NAMES, FlatEnds, PlanarPairs
 from .joints import AbstractConstraint, AbstractJoint, AbstractPair
 from .linearise import Linearised, along, frame_poses, frame_twists, linearised
+from .plane import turned
 from .pose import Pose
 from .stack import Stack
 from .tables import BodyTables, merged_rows
@@ -46,6 +49,10 @@ from .tables import BodyTables, merged_rows
 NAMES = ("x", "y", "z", "tilt_x", "tilt_y", "arms", "turn_x", "turn_y", "turn_z")
 
 _AXES = {"tilt_x": (0, 2), "tilt_y": (1, 2), "arms": (0, 1)}
+
+# In a plane, offsets along the axis of frame a and across it are evaluated as others, see
+# `in_plane.py`.
+_ALONG = {"along": "x", "across": "y"}
 
 
 class Ends(NamedTuple):
@@ -60,21 +67,36 @@ class Ends(NamedTuple):
     frame_orientation: Float[Array, "4 k"]
 
 
-class Pairs(NamedTuple):
-    """Pairs at one q, with the components `names`.
+class FlatEnds(NamedTuple):
+    """The same in a plane: positions of the bodies, cosine and sine of half their angles, and
+    positions of the frames on them."""
 
-    - `e`, `z`: axes of the frames, as columns.
-    - `apart`: d. `arm_a`, `arm_b`: from the origins of the bodies to that of frame b.
-    - `turn`: (w, u) with w >= 0, or zeros if not needed.
+    position: Float[Array, "2 k"]
+    half: Float[Array, "2 k"]
+    frame_position: Float[Array, "2 k"]
+
+    @property
+    def angle(self) -> Float[Array, "2 k"]:
+        """Cosine and sine of the angles."""
+        c, s = components(self.half)
+        return jnp.stack([c * c - s * s, 2 * c * s])
+
+
+class Pairs(NamedTuple):
+    """Pairs at one q, with the components `names`, in space (d = 3) or in a plane (d = 2).
+
+    - `e`, `z`: axes of the frames, as columns; no `z` in a plane.
+    - `apart`: the vector d. `arm_a`, `arm_b`: from the origins of the bodies to that of frame b.
+    - `turn`: (w, u) with w >= 0, if needed; in a plane, u along its normal.
     """
 
     names: tuple[str, ...]
-    e: Float[Array, "3 3 k"]
-    z: Float[Array, "3 3 k"]
-    apart: Float[Array, "3 k"]
-    arm_a: Float[Array, "3 k"]
-    arm_b: Float[Array, "3 k"]
-    turn: Float[Array, "4 k"]
+    e: Float[Array, "d d k"]
+    z: Float[Array, "d axes k"]
+    apart: Float[Array, "d k"]
+    arm_a: Float[Array, "d k"]
+    arm_b: Float[Array, "d k"]
+    turn: Float[Array, "n k"]
 
     @classmethod
     def at(cls, names: tuple[str, ...], a: Ends, b: Ends) -> "Pairs":
@@ -86,9 +108,35 @@ class Pairs(NamedTuple):
         if any(name.startswith("turn") for name in names):
             p, q = (algebra.quaternion_product(x.orientation, x.frame_orientation) for x in (a, b))
             turn = algebra.quaternion_product(algebra.quaternion_conjugate(p), q)
-            size = jnp.sqrt(jnp.sum(turn * turn, axis=0))
-            turn = jnp.where(turn[:1] < 0, -turn, turn) / size[None]
-        return cls(names, e, z, arm_a - own_a, arm_a, arm_b, turn)
+            turn = turn / jnp.sqrt(jnp.sum(turn * turn, axis=0))[None]
+        return cls(names, e, z, arm_a - own_a, arm_a, arm_b, _shorter(turn))
+
+    @classmethod
+    def in_plane(
+        cls,
+        names: tuple[str, ...],
+        a: FlatEnds,
+        b: FlatEnds,
+        axis: Float[Array, "2 k"] | None,
+        between: Float[Array, "2 k"] | None,
+    ) -> "Pairs":
+        """The same in a plane. `axis`: the first one of frame a in the axes of body a, whose axes
+        are those of the frame for `None`. `between`: cosine and sine of half the angle from frame a
+        to frame b when both bodies are at angle 0, if needed."""
+        angle = a.angle
+        own_a, arm_b = turned(angle, a.frame_position), turned(b.angle, b.frame_position)
+        arm_a = b.position + arm_b - a.position
+        c, s = components(angle if axis is None else turned(angle, axis))
+        e = jnp.stack([jnp.stack([c, -s]), jnp.stack([s, c])])
+        turn = a.half
+        if between is not None:
+            back = a.half * jnp.asarray([[1], [-1]], turn.dtype)
+            turn = turned(between, turned(back, b.half))
+        return cls(names, e, e[:, :0], arm_a - own_a, arm_a, arm_b, _shorter(turn))
+
+    @property
+    def _planar(self) -> bool:
+        return self.e.shape[0] == 2
 
     @property
     def _shifts(self) -> list[int]:
@@ -96,55 +144,99 @@ class Pairs(NamedTuple):
 
     @property
     def _turns(self) -> list[int]:
-        return [i for i, axis in enumerate("xyz") if f"turn_{axis}" in self.names]
+        axes = "z" if self._planar else "xyz"
+        return [i for i, axis in enumerate(axes) if f"turn_{axis}" in self.names]
 
-    def _axes(self) -> tuple[Float[Array, "3 rows k"], Float[Array, "3 rows k"]]:
+    def _axes(self) -> tuple[Float[Array, "d rows k"], Float[Array, "d rows k"]]:
         """e and z of the products of axes."""
         pairs = [_AXES[name] for name in self.names if name in _AXES]
         return _columns(self.e, [i for i, _ in pairs]), _columns(self.z, [j for _, j in pairs])
 
+    def _cross(self, w: Array, r: Float[Array, "d k"]) -> Float[Array, "d k"]:
+        """w x r."""
+        if not self._planar:
+            return algebra.cross(w, r)
+        x, y = components(r)
+        return w * jnp.stack([-y, x])
+
+    def _twice_u(self) -> Float[Array, "turns k"]:
+        return 2 * _columns(self.turn[None, 1:], self._turns)[0]
+
     def values(self) -> Float[Array, "names k"]:
         """The components, shape `(names, k)`."""
-        e, z = self._axes()
-        found = [_dot(_columns(self.e, self._shifts), self.apart[:, None]), _dot(e, z)]
-        if self._turns:
-            found.append(2 * _columns(self.turn[None, 1:], self._turns)[0])
-        return jnp.concatenate(found)
+        offsets = _dot(_columns(self.e, self._shifts), self.apart[:, None])
+        return jnp.concatenate([offsets, _dot(*self._axes()), self._twice_u()])
 
-    def _levers(self) -> tuple[Float[Array, "3 shifts k"], Float[Array, "3 others k"]]:
+    def _levers(self) -> tuple[Float[Array, "d shifts k"], Float[Array, "_ others k"]]:
         """L of the offsets, and A of all others."""
+        L, turns, w = _columns(self.e, self._shifts), self._turns, self.turn[None, :1]
+        if self._planar:
+            return L, w[:, : len(turns)]
         e, z = self._axes()
         A = algebra.cross(z, e)
-        if turns := self._turns:
+        if turns:
             # w e_i + u_k e_j - u_j e_k, with (i, j, k) cyclic.
             after, before = ([(i + n) % 3 for i in turns] for n in (1, 2))
-            w, u = self.turn[None, :1], self.turn[None, 1:]
+            u = self.turn[None, 1:]
             of_turns = (
                 w * _columns(self.e, turns)
                 + _columns(u, before) * _columns(self.e, after)
                 - _columns(u, after) * _columns(self.e, before)
             )
             A = jnp.concatenate([A, of_turns], axis=1)
-        return _columns(self.e, self._shifts), A
+        return L, A
 
-    def rates(self, v_a: Float[Array, "6 k"], v_b: Float[Array, "6 k"]) -> Float[Array, "names k"]:
+    def _point_b(self, v_a: Float[Array, "n k"], v_b: Float[Array, "n k"]) -> Float[Array, "d k"]:
+        """The velocity of the origin of frame b relative to that of body a."""
+        d = self.e.shape[0]
+        return v_b[:d] + self._cross(v_b[d:], self.arm_b) - v_a[:d]
+
+    def rates(self, v_a: Float[Array, "n k"], v_b: Float[Array, "n k"]) -> Float[Array, "names k"]:
         """J v."""
-        L, A = self._levers()
-        at_a = v_a[:3] + algebra.cross(v_a[3:], self.arm_a)
-        of_points = v_b[:3] + algebra.cross(v_b[3:], self.arm_b) - at_a
-        spin = v_b[3:] - v_a[3:]
+        (L, A), d = self._levers(), self.e.shape[0]
+        of_points = self._point_b(v_a, v_b) - self._cross(v_a[d:], self.arm_a)
+        spin = v_b[d:] - v_a[d:]
         return jnp.concatenate([_dot(L, of_points[:, None]), _dot(A, spin[:, None])])
 
-    def jacobian(self) -> list[Float[Array, "names 6 k"]]:
+    def drift(self, v_a: Float[Array, "n k"], v_b: Float[Array, "n k"]) -> Float[Array, "names k"]:
+        """J' v at constant velocities v."""
+        (L, A), d, cross = self._levers(), self.e.shape[0], self._cross
+        omega_a, omega_b = v_a[d:], v_b[d:]
+        # L' = omega_a x L, and the arm of a changes at the rate of `_point_b`.
+        bent = cross(omega_b, cross(omega_b, self.arm_b)) + cross(
+            omega_a, cross(omega_a, self.arm_a) - 2 * self._point_b(v_a, v_b)
+        )
+        spin = (omega_b - omega_a)[:, None]
+        # A rotates with a, and by the spin s as the components do:
+        # (e . z)'' = (s . e) (s . z) - s^2 e . z, and u'' = - s^2 u / 4, both at constant s.
+        square = _dot(spin, spin)
+        turns = -square / 4 * self._twice_u()
+        if self._planar:
+            return jnp.concatenate([_dot(L, bent[:, None]), turns])
+        e, z = self._axes()
+        tilts = _dot(e, spin) * _dot(z, spin) - square * _dot(e, z)
+        others = jnp.concatenate([tilts, turns]) - _dot(A, cross(omega_a, omega_b)[:, None])
+        return jnp.concatenate([_dot(L, bent[:, None]), others])
+
+    def jacobian(self) -> list[Float[Array, "names n k"]]:
         """J for the velocities of a, and for those of b."""
         L, A = self._levers()
-        still = jnp.zeros_like(A)
+        still = jnp.zeros((len(L), *A.shape[1:]), A.dtype)
         found = []
         for sign, arm in ((-1, self.arm_a), (1, self.arm_b)):
-            tilts = algebra.cross(arm[:, None], L)
+            arm = arm[:, None]
+            if self._planar:
+                tilts = (arm[0] * L[1] - arm[1] * L[0])[None]
+            else:
+                tilts = algebra.cross(arm, L)
             rows = [jnp.concatenate([L, tilts]), jnp.concatenate([still, A])]
             found.append(sign * jnp.swapaxes(jnp.concatenate(rows, axis=1), 0, 1))
         return found
+
+
+def _shorter(turn: Float[Array, "n k"]) -> Float[Array, "n k"]:
+    """The same rotation, by at most half a turn."""
+    return jnp.where(turn[:1] < 0, -turn, turn)
 
 
 def _columns(x: Float[Array, "m n k"], index: Sequence[int]) -> Float[Array, "m rows k"]:
@@ -308,11 +400,12 @@ class JointRows(NamedTuple):
     def _pair_kinds(self) -> list[Stack]:
         return [joints for joints in self.kinds if _is_pair(joints)]
 
-    def _pairs(self, q: Configuration) -> Pairs | PlanarPairs:
+    def _pairs(self, q: Configuration) -> Pairs:
+        held = {name for joints in self._pair_kinds for name in _names(joints)}
+        names = tuple(name for name in NAMES if name in held)
         if isinstance(here := self.tables.kinematics(q), PlacedFlat):
-            return self._planar_pairs(here)
+            return self._flat_pairs(names, here)
         here = self.tables.kinematics_with_ground(q)
-        held = self._held()
         ends = [
             Ends(
                 columns(here.position, body),
@@ -324,24 +417,35 @@ class JointRows(NamedTuple):
             )
             for body, frame in self._ends_of_pairs()
         ]
-        return Pairs.at(tuple(name for name in NAMES if name in held), *ends)
+        return Pairs.at(names, *ends)
 
-    def _planar_pairs(self, here: PlacedFlat) -> PlanarPairs:
+    def _flat_pairs(self, names: tuple[str, ...], here: PlacedFlat) -> Pairs:
         assert self.tables.flat is not None
-        flat, held, dtype = self.tables.flat.with_ground(), self._held(), here.dtype
-        # Position and half angle, the ground last.
+        flat, (a, b) = self.tables.flat.with_ground(), self._ends_of_pairs()
+        # The ground is the last body.
         table = jnp.concatenate([here.table[:2], here.half_cos[None], here.half_sin[None]])
-        table = jnp.concatenate([table, jnp.asarray(np.eye(4)[2][:, None], dtype)], axis=1)
-        ends = []
-        for body, frame in self._ends_of_pairs():
-            place = columns(table, body)
-            lies = jax.tree.map(lambda x, body=body: columns(x, body), flat)
-            ends.append(FlatEnds(place[:2], place[2:], lies, frame))
-        return PlanarPairs.at(tuple(name for name in PLANAR_NAMES if name in held), *ends)
+        ground = jnp.asarray(np.array([[0.0, 0.0, 1.0, 0.0]]).T, here.dtype)
+        table = jnp.concatenate([table, ground], axis=1)
 
-    def _held(self) -> set[str]:
-        """Names of all components that a pair constrains."""
-        return {name for joints in self._pair_kinds for name in _names(joints)}
+        def end(body, frame):
+            place = columns(table, body)
+            position = apply_matrix(columns(flat.own, body)[:2], frame.position)
+            return FlatEnds(place[:2], place[2:], position)
+
+        axis = between = None
+        along = [np.full(len(x), not _ALONG.keys().isdisjoint(x.kept)) for x in self._pair_kinds]
+        along = np.concatenate(along)[None]
+        if np.any(along):
+            z = body_axes(a[1].orientation)[:, 2]
+            axis = apply_matrix(columns(flat.own, a[0])[:2], z)
+            axis = jnp.where(along, axis, jnp.asarray([[1.0], [0.0]], axis.dtype))
+        if "turn_z" in names:
+            p, q = (
+                algebra.quaternion_product(columns(flat.still, body), frame.orientation)
+                for body, frame in (a, b)
+            )
+            between = flat.plane.half_turn(p, q)
+        return Pairs.in_plane(names, end(*a), end(*b), axis, between)
 
     def _ends_of_pairs(self) -> list[tuple[np.ndarray, Pose]]:
         """Bodies and frames of all pairs, at both ends."""
@@ -367,9 +471,7 @@ class JointRows(NamedTuple):
         pairs = self._pairs(q)
         return self._by_kind(pairs.names, pairs.values())
 
-    def _rates_of_pairs(
-        self, pairs: Pairs | PlanarPairs, v: Velocity
-    ) -> list[Float[Array, "rows joints"]]:
+    def _rates_of_pairs(self, pairs: Pairs, v: Velocity) -> list[Float[Array, "rows joints"]]:
         return self._by_kind(pairs.names, pairs.rates(*self._of_pairs(v)))
 
     def _of_pairs(self, v: Velocity) -> list[Float[Array, "size k"]]:
@@ -383,17 +485,8 @@ class JointRows(NamedTuple):
         if not self._pair_kinds:
             return []
         pairs, velocities = self._pairs(q), self._of_pairs(v)
-        if isinstance(pairs, PlanarPairs):
-            rate, drift = pairs.rates(*velocities), pairs.drift(*velocities)
-        else:
-            here, v_table = self.tables.kinematics(q), self.tables.table(v)
-            moving = Placed(
-                v_table[:3],
-                algebra.quaternion_rate(here.orientation, v_table[3:]),
-                algebra.cross(v_table[3:][:, None], here.axes),
-            )
-            rate, drift = jax.jvp(lambda q: self._pairs(q).rates(*velocities), (here,), (moving,))
-        tables = (pairs.values(), rate, drift, *pairs.jacobian())
+        motion = pairs.rates(*velocities), pairs.drift(*velocities)
+        tables = (pairs.values(), *motion, *pairs.jacobian())
         kinds = zip(*(self._by_kind(pairs.names, x) for x in tables), strict=True)
         return [
             Linearised(value, rate, drift, [J_a, J_b]) for value, rate, drift, J_a, J_b in kinds
@@ -410,7 +503,8 @@ def _is_pair(joints: Stack[AbstractConstraint]) -> bool:
 
 def _names(joints: Stack[Any]) -> tuple[str, ...]:
     """What the pairs of a kind hold."""
-    return joints[0].holds if joints.kept is None else joints.kept
+    held = joints[0].holds if joints.kept is None else joints.kept
+    return tuple(_ALONG[name] if name in _ALONG else name for name in held)
 
 
 def _left(joints: Stack, level: int, rows: Array) -> Array:

@@ -535,7 +535,7 @@ class Mechanism(AbstractStructuredSystem):
 
     @as_one_program
     def gap(self, q: Coordinates, t: RealScalarLike) -> Float[Array, " contacts"]:
-        return self.contact_set.gap(t, q)
+        return self.contact_set.gap(t, q) if self.contact_stacks else jnp.zeros(0, q.dtype)
 
     def _overlaps(self, gap: np.ndarray, tolerance: float) -> list[str]:
         return self.contact_set.overlaps(gap, tolerance)

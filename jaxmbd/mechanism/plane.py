@@ -83,6 +83,13 @@ class Plane(eqx.Module):
         parts = [_along(row, (x, y, none)) for row in rows]
         return jnp.stack([*parts, *(_along(row, (none, none, rate)) for row in rows)])
 
+    def half_turn(self, p: Float[Array, "4 k"], q: Float[Array, "4 k"]) -> Float[Array, "2 k"]:
+        """Cosine and sine of half the angle about the normal from the orientation p to q."""
+        w, *u = components(algebra.quaternion_product(q, algebra.quaternion_conjugate(p)))
+        z = _along(self.normal, u)
+        size = jnp.sqrt(w * w + z * z)
+        return jnp.stack([w / size, z / size])
+
     def __repr__(self) -> str:
         return f"Plane(normal={list(self.normal)}, x_axis={list(self.x_axis)})"
 
@@ -126,7 +133,7 @@ class Flat(eqx.Module):
         c, s = (xp.where(part, a / xp.where(part, size, 1.0), b) for a, b in ((w, 1.0), (z, 0.0)))
         still = c[None] * p - s[None] * _normal_times(axes[2], p, xp)
         turned = _normal_times(axes[2], still, xp)
-        own = xp.einsum("ij,jk...->ik...", axes, _matrix(still, xp))
+        own = xp.einsum("ij,jk...->ik...", axes, rotation(still))
         height = xp.tensordot(axes[2], x, 1)
         return cls(
             plane, *(jnp.asarray(a, pose.position.dtype) for a in (height, still, turned, own))
@@ -202,6 +209,12 @@ class Flat(eqx.Module):
         return jnp.stack([_along(row, parts) for row in self.plane.axes.T.tolist()])
 
 
+def turned(angle: Float[Array, "2 *rest"], r: Float[Array, "2 *rest"]) -> Float[Array, "2 *rest"]:
+    """r, turned in the plane by an angle with this cosine and sine."""
+    (c, s), (x, y) = components(angle), components(r)
+    return jnp.stack([c * x - s * y, s * x + c * y])
+
+
 def _along(axis: Sequence[float], vector: Sequence[Array]) -> Array:
     """The scalar product, without terms that are 0 for every vector."""
     terms = [x if a == 1 else a * x for a, x in zip(axis, vector, strict=True) if a != 0]
@@ -222,8 +235,10 @@ def _normal_times(n: Any, p: Any, xp: Any) -> Any:
     )
 
 
-def _matrix(p: Any, xp: Any) -> Any:
-    w, x, y, z = p
+def rotation(p: Any) -> Any:
+    """The rotation matrix of a unit quaternion, by NumPy if it is known."""
+    xp = numpy_if_concrete(p)
+    w, x, y, z = xp.asarray(p)
     rows = (
         (1 - 2 * (y * y + z * z), 2 * (x * y - w * z), 2 * (x * z + w * y)),
         (2 * (x * y + w * z), 1 - 2 * (x * x + z * z), 2 * (y * z - w * x)),
