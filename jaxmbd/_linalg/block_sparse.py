@@ -36,8 +36,6 @@ from .blocks import (
     blocks_times,
     columns,
     padded_columns,
-    row_table,
-    table_rows,
     transposed_blocks_times,
 )
 from .border import Border, DenseRows, border, dense_rows
@@ -59,19 +57,66 @@ class _Level(NamedTuple):
     Y: list[Float[Array, "s s k"]]
 
 
-class _Steps(NamedTuple):
-    """The same factors of nodes that are eliminated one after the other, in the order of
-    elimination: `W`, shape `(nodes, s, s)`, and `Y`, shape `(nodes, d, s, s)`."""
+class _Levels(eqx.Module):
+    """Elimination level by level, and the inverse of the matrix that remains."""
 
+    order: LevelOrder = eqx.field(static=True)
+    levels: list[_Level]
+    bottom: Float[Array, "n n"]
+
+    def solve(self, r: Float[Array, "s nodes"]) -> Float[Array, "s nodes"]:
+        """Forward and back substitution."""
+        waiting, orders = [], self.order.levels
+        for level, of in zip(self.levels, orders, strict=True):
+            here = blocks_times(level.W, columns(r, of.eliminated))
+            waiting.append(here)
+            out = [transposed_blocks_times(Y, here) for Y in level.Y]
+            r = _updated(columns(r, of.kept), out, of.node_updates)
+        x = apply(self.bottom, r.T.ravel()).reshape(r.shape[::-1]).T
+        for level, of, here in zip(self.levels[::-1], orders[::-1], waiting[::-1], strict=True):
+            for Y, near in zip(level.Y, of.neighbours, strict=True):
+                here = here - blocks_times(Y, padded_columns(x, near))
+            solved = transposed_blocks_times(level.W, here)
+            back = np.argsort(np.concatenate([of.eliminated, of.kept]))
+            x = columns(jnp.concatenate([solved, x], axis=1), back)
+        return x
+
+
+class _Sequence(eqx.Module):
+    """Elimination node by node: the same factors, in the order of elimination."""
+
+    order: NodeOrder = eqx.field(static=True)
     W: Float[Array, "nodes s s"]
     Y: Float[Array, "nodes d s s"]
+
+    def solve(
+        self,
+        r: Float[Array, "s nodes"],
+        end: Callable[[Float[Array, " m"]], Float[Array, " m"]] | None = None,
+    ) -> Float[Array, "s nodes"]:
+        """Forward and back substitution, and between them the solution `end` of the rest."""
+        x, n = self.forward(r.T), len(self.W)
+        if end is not None:
+            x = jnp.concatenate([x[:n], end(x[n:].ravel()).reshape(x[n:].shape)])
+        return self.back(x).T
+
+    def forward(self, r: Float[Array, "nodes s *k"]) -> Float[Array, "nodes s *k"]:
+        """L^-1 r of one right side, or of k of them, in the order of elimination."""
+        near = jnp.asarray(self.order.neighbours)
+        r = _in_order(self.order.order, r)
+        return batch_last(_forward_loop, 1)(near, self.W, self.Y, r)
+
+    def back(self, x: Float[Array, "nodes s *k"]) -> Float[Array, "nodes s *k"]:
+        """Back substitution of one right side, or of k of them, with the solution of the rest
+        given."""
+        near = jnp.asarray(self.order.neighbours)
+        x = batch_last(_back_loop, 1)(near, self.W, self.Y, x)
+        return _in_order(np.argsort(self.order.order), x)
 
 
 class _Factor(eqx.Module):
     """- `root`: R with R R^T = M^-1; `K` = J R, so that G = K K^T + E.
-    - `steps`: the factors of elimination node by node, and `rest`: rows that may be dependent. Or
-      `levels`: the factors of elimination level by level, and `bottom`: the inverse of the
-      remaining matrix.
+    - `eliminated`: the rows that are eliminated in blocks; `rest`: rows that may be dependent.
     - `shared`: for a `CoupledBlocks`, whose rows follow those of J in this factor, the factor of
       its rows alone. It gives M^-1 without constraints. `None` if M is block diagonal."""
 
@@ -82,15 +127,9 @@ class _Factor(eqx.Module):
     positive_definite: Bool[Array, ""]
     relative: Float[Array, ""] | None = None
     rho: Rows | None = None
-    steps: _Steps | None = None
+    eliminated: _Sequence | _Levels | None = None
     rest: Border | DenseRows | None = None
-    levels: list[_Level] | None = None
-    bottom: Float[Array, "n n"] | None = None
     shared: "_Factor | None" = None
-
-    @property
-    def dtype(self) -> Any:
-        return self.root.scale.dtype
 
 
 @checked
@@ -140,27 +179,27 @@ class BlockSparse(AbstractConstraintSolver):
         K = J.whitened(root)
         if J.shape[0] == 0:
             return _Factor(root, K, E, jnp.ones((), M.dtype), positive_definite)
-        elimination, nodes = self._order(J), _Nodes(J)
-        relative = rho = steps = rest = levels = bottom = None
-        D, U = _delassus(elimination.contributions, K, fused=_is_dense(elimination))
+        order = self._order(J)
+        relative = rho = rest = None
+        D, U = _delassus(order.contributions, K, fused=_is_dense(order))
         if E is not None:
-            D = D + _diagonal(nodes.gather(E))
+            D = D + _diagonal(J.by_element(E))
         if not J.independent:
-            used = nodes.gather(jnp.ones(J.shape[0], M.dtype))
+            used = J.by_element(jnp.ones(J.shape[0], M.dtype))
             diagonal = jnp.diagonal(D).T * used
             relative = relative_regularisation(self.rho, tilt, M.dtype)
             table = materialise(regularisation(relative, diagonal, J.shape[0]) * used)
-            rho = nodes.scatter(table)
-            if isinstance(elimination, LevelOrder) or not elimination.rest:
-                D = D + _diagonal(table)
-        if isinstance(elimination, LevelOrder):
-            levels, bottom, pivot = _eliminate_levels(elimination, D, U)
-        elif rho is not None and elimination.rest:
-            steps, rest, pivot = _bordered(nodes, elimination, D, U, table, rho)
+            rho = J.by_row(table)
+            if isinstance(order, NodeOrder) and order.rest:
+                eliminated, rest, pivot = _bordered(K, order, D, U, table, rho)
+                whole = relative, rho, eliminated, rest
+                return _Factor(root, K, E, pivot, positive_definite, *whole)
+            D = D + _diagonal(table)
+        if isinstance(order, LevelOrder):
+            eliminated, pivot = _eliminate_levels(order, D, U)
         else:
-            steps, pivot, _, _ = _eliminate_sequence(elimination, D, U)
-        of_rest = (relative, rho, steps, rest, levels, bottom)
-        return _Factor(root, K, E, pivot, positive_definite, *of_rest)
+            eliminated, pivot, _, _ = _eliminate_sequence(order, D, U)
+        return _Factor(root, K, E, pivot, positive_definite, relative, rho, eliminated)
 
     def _factorise_coupled(
         self, M: CoupledBlocks, J: BlockRows, E: Rows | None, tilt: Array | None
@@ -192,8 +231,8 @@ class BlockSparse(AbstractConstraintSolver):
         return a, lam[: r.shape[0]]
 
     def mobility(self, factor, forces):
-        rest = factor.rest
-        if factor.steps is None or factor.shared is not None:
+        rest, eliminated = factor.rest, factor.eliminated
+        if not isinstance(eliminated, _Sequence) or factor.shared is not None:
             return None
         if factor.rho is not None and not isinstance(rest, Border):
             return None
@@ -202,9 +241,7 @@ class BlockSparse(AbstractConstraintSolver):
         size, count = factor.K.size, factor.K.count
         Y = factor.root.transposed_times(jnp.moveaxis(forces.reshape(-1, size, count), 0, 1))
         right = jnp.transpose(factor.K.times(Y), (2, 0, 1))
-        elimination = self._order(factor.K)
-        assert isinstance(elimination, NodeOrder)
-        Z, n = _substitute_forward(elimination, factor.steps, right), len(elimination.out)
+        Z, n = eliminated.forward(right), len(eliminated.W)
         found = _squared(jnp.transpose(Y, (2, 0, 1))) - _squared(Z[:n])
         if rest is None:
             return found
@@ -263,7 +300,7 @@ class BlockSparse(AbstractConstraintSolver):
         return jnp.where(self.dependent(factor), x, 0.0)
 
     def result(self, factor):
-        tolerance = 0.0 if factor.rho is not None else 1e2 * jnp.finfo(factor.dtype).eps
+        tolerance = 0.0 if factor.rho is not None else 1e2 * jnp.finfo(factor.pivot.dtype).eps
         solvable = factor.pivot > tolerance
         rows = RESULTS.where(solvable, RESULTS.successful, RESULTS.singular_constraints)
         return RESULTS.where(factor.positive_definite, rows, RESULTS.mass_matrix_indefinite)
@@ -290,26 +327,18 @@ class BlockSparse(AbstractConstraintSolver):
     def _bordered_inverse(self, factor, s):
         """lam of G lam = s, for s in the range of G."""
         end = functools.partial(factor.rest.solve, refinements=self.refinements)
-        if factor.steps is None:
+        if factor.eliminated is None:
             return end(s)
-        nodes, elimination = _Nodes(factor.K), self._order(factor.K)
-        assert isinstance(elimination, NodeOrder)
-        return nodes.scatter(
-            _substitute_sequence(elimination, factor.steps, nodes.gather(s).T, end).T
-        )
+        return factor.K.by_row(factor.eliminated.solve(factor.K.by_element(s), end))
 
     def _inverse(self, factor, s):
         """(G + rho 1)^-1 s."""
-        nodes, elimination = _Nodes(factor.K), self._order(factor.K)
-        if not isinstance(elimination, NodeOrder):
-            return nodes.scatter(
-                _substitute_levels(elimination, factor.levels, factor.bottom, nodes.gather(s))
-            )
 
         def solve(_, s):
-            return nodes.scatter(
-                _substitute_sequence(elimination, factor.steps, nodes.gather(s).T).T
-            )
+            return factor.K.by_row(factor.eliminated.solve(factor.K.by_element(s)))
+
+        if isinstance(factor.eliminated, _Levels):
+            return solve(None, s)
 
         def regularised(y):
             return self._apply(factor, y) + (0.0 if factor.rho is None else factor.rho * y)
@@ -318,47 +347,29 @@ class BlockSparse(AbstractConstraintSolver):
         return jax.lax.custom_linear_solve(regularised, s, solve, symmetric=True)
 
 
-class _Nodes:
-    """Rows as a table with a column for each element (a node of the elimination), padded to the
-    length of the longest. Elements are numbered piece by piece."""
-
-    def __init__(self, J: BlockRows):
-        self.shapes = tuple(kind for kinds in J.kinds for kind in kinds)
-
-    @property
-    def size(self) -> int:
-        return max(rows for rows, _ in self.shapes)
-
-    def gather(self, x: Rows) -> Float[Array, "size nodes"]:
-        return row_table(x, self.shapes)
-
-    def scatter(self, table: Float[Array, "size nodes"]) -> Rows:
-        return jnp.concatenate(table_rows(table, self.shapes))
-
-    def in_rows(self, A: Float[Array, "n n"]) -> Float[Array, "rows rows"]:
-        """Reorder a matrix from the entries of the table, node by node, to the order of the
-        rows."""
-        if len(self.shapes) == 1:
-            m, s = self.shapes[0][1], self.size
-            return jnp.transpose(A.reshape(m, s, m, s), (1, 0, 3, 2)).reshape(A.shape)
-        places, start = [], 0
-        for rows, elements in self.shapes:
-            first = (start + np.arange(elements)) * self.size
-            places.append((np.arange(rows)[:, None] + first).ravel())
-            start += elements
-        order = np.concatenate(places)
-        return A[order][:, order]
+def _in_rows(A: Float[Array, "n n"], J: BlockRows) -> Float[Array, "rows rows"]:
+    """Reorder a matrix from the entries of the table `by_element`, element by element, to the order
+    of the rows of J."""
+    kinds, s = J.all_kinds, J.longest
+    if len(kinds) == 1:
+        m = kinds[0][1]
+        return jnp.transpose(A.reshape(m, s, m, s), (1, 0, 3, 2)).reshape(A.shape)
+    places, start = [], 0
+    for rows, elements in kinds:
+        first = (start + np.arange(elements)) * s
+        places.append((np.arange(rows)[:, None] + first).ravel())
+        start += elements
+    order = np.concatenate(places)
+    return A[order][:, order]
 
 
 def _diagonal(table: Float[Array, "s k"]) -> Float[Array, "s s k"]:
     return jnp.eye(table.shape[0], dtype=table.dtype)[:, :, None] * table[None]
 
 
-def _is_dense(elimination: LevelOrder | NodeOrder) -> bool:
+def _is_dense(order: LevelOrder | NodeOrder) -> bool:
     """Whether the dense factorisation takes all rows."""
-    if isinstance(elimination, NodeOrder):
-        return len(elimination.out) == 0
-    return not elimination.levels
+    return len(order.out if isinstance(order, NodeOrder) else order.levels) == 0
 
 
 def _delassus(
@@ -386,13 +397,10 @@ def _delassus(
     return (D, U) if fused else (materialise(D), materialise(U))
 
 
-def _eliminate_levels(
-    elimination: LevelOrder, D: Array, U: Array
-) -> tuple[list[_Level], Array, Array]:
-    """The factors of the levels, the inverse of the remaining matrix, and the smallest relative
-    pivot."""
+def _eliminate_levels(order: LevelOrder, D: Array, U: Array) -> tuple[_Levels, Array]:
+    """The factors, and the smallest relative pivot."""
     pivots, levels, whole = [], [], jnp.diagonal(D).T
-    for level in elimination.levels:
+    for level in order.levels:
         W, left = block_whitener(columns(D, level.eliminated))
         # Of the entries before any elimination: earlier levels may have taken most of a row.
         kept = jnp.diagonal(D).T / whole
@@ -405,55 +413,48 @@ def _eliminate_levels(
         U = _updated(padded_columns(U, level.kept_edges), mixed, level.edge_updates)
         whole = columns(whole, level.kept)
         levels.append(_Level(W, Y))
-    bottom, pivot = inverse(_assembled(D, U, *elimination.rest_edges))
+    bottom, pivot = inverse(_assembled(D, U, *order.rest_edges))
     pivots.append(pivot * smallest((jnp.diagonal(D).T / whole).ravel()))
-    return levels, bottom, jnp.min(jnp.stack(pivots))
+    return _Levels(order, levels, bottom), jnp.min(jnp.stack(pivots))
 
 
 def _eliminate_sequence(
-    elimination: NodeOrder, D: Array, U: Array
-) -> tuple[_Steps, Array, Array, Array]:
-    """The factors of the nodes, the smallest relative pivot, and what is left of D and U."""
-    D, U = _in_order(elimination, jnp.moveaxis(D, -1, 0)), jnp.moveaxis(U, -1, 0)
-    slots = np.tril_indices(elimination.out.shape[1], -1)[::-1]
-    tables = [
-        jnp.asarray(x) for x in (elimination.neighbours, elimination.out, elimination.pairs, *slots)
-    ]
+    order: NodeOrder, D: Array, U: Array
+) -> tuple[_Sequence, Array, Array, Array]:
+    """The factors, the smallest relative pivot, and what is left of D and U."""
+    D, U = _in_order(order.order, jnp.moveaxis(D, -1, 0)), jnp.moveaxis(U, -1, 0)
+    slots = np.tril_indices(order.out.shape[1], -1)[::-1]
+    tables = [jnp.asarray(x) for x in (order.neighbours, order.out, order.pairs, *slots)]
     W, Y, left, D, U = batch_last(_elimination_loop, len(tables))(*tables, D, U)
-    return _Steps(W, Y), left, jnp.moveaxis(D, 0, -1), jnp.moveaxis(U, 0, -1)
+    return _Sequence(order, W, Y), left, jnp.moveaxis(D, 0, -1), jnp.moveaxis(U, 0, -1)
 
 
 def _bordered(
-    nodes: _Nodes, elimination: NodeOrder, D: Array, U: Array, table: Float[Array, "s k"], rho: Rows
-) -> tuple[_Steps | None, Border | DenseRows, Array]:
+    K: BlockRows, order: NodeOrder, D: Array, U: Array, table: Float[Array, "s k"], rho: Rows
+) -> tuple[_Sequence | None, Border | DenseRows, Array]:
     """The factors of the eliminated nodes, the rest, and the smallest relative pivot. `table`: rho
     by node."""
-    if _is_dense(elimination):
-        G = nodes.in_rows(_assembled(D, U, *elimination.rest_edges))
-        return None, *dense_rows(G, rho)
-    eliminated, m = len(elimination.out), elimination.rest * nodes.size
-    steps, pivot, D_left, U_left = _eliminate_sequence(elimination, D, U)
-    rest = elimination.order[eliminated:]
-    among = len(elimination.rest_edges[0])
-    S = _assembled(
-        D_left[..., eliminated:], U_left[..., U_left.shape[-1] - among :], *elimination.rest_edges
-    )
-    one = np.zeros((len(elimination.order), nodes.size, m))
-    one[eliminated:] = np.eye(m).reshape(elimination.rest, nodes.size, m)
-    V = _substitute_back(elimination, steps, jnp.asarray(one, D.dtype))
-    V = jnp.concatenate(table_rows(jnp.swapaxes(V, 0, 1), nodes.shapes))
-    diagonal = columns(jnp.diagonal(D).T + table, rest).T.ravel()
+    if _is_dense(order):
+        return None, *dense_rows(_in_rows(_assembled(D, U, *order.rest_edges), K), rho)
+    eliminated, s = len(order.out), K.longest
+    sequence, pivot, D_left, U_left = _eliminate_sequence(order, D, U)
+    among = U_left.shape[-1] - len(order.rest_edges[0])
+    S = _assembled(D_left[..., eliminated:], U_left[..., among:], *order.rest_edges)
+    one = np.zeros((len(order.order), s, len(S)))
+    one[eliminated:] = np.eye(len(S)).reshape(order.rest, s, len(S))
+    V = K.by_row(jnp.swapaxes(sequence.back(jnp.asarray(one, D.dtype)), 0, 1))
+    diagonal = columns(jnp.diagonal(D).T + table, order.order[eliminated:]).T.ravel()
     closing, left = border(S, V, rho, diagonal)
     # A row of a tree that depends on others is an error, one that closes a loop is not.
     independent = pivot > 1e2 * jnp.finfo(D.dtype).eps
-    return steps, closing, jnp.where(independent, left, 0.0)
+    return sequence, closing, jnp.where(independent, left, 0.0)
 
 
-def _in_order(elimination: NodeOrder, x: Float[Array, "n *rest"]) -> Float[Array, "n *rest"]:
-    """The nodes in the order of elimination."""
-    if np.all(elimination.order[:-1] < elimination.order[1:]):
+def _in_order(order: np.ndarray, x: Float[Array, "n *rest"]) -> Float[Array, "n *rest"]:
+    """The nodes in this order."""
+    if np.all(order[:-1] < order[1:]):
         return x
-    return x.at[elimination.order].get(mode="promise_in_bounds", unique_indices=True)
+    return x.at[order].get(mode="promise_in_bounds", unique_indices=True)
 
 
 def _elimination_loop(
@@ -498,39 +499,6 @@ def _elimination_loop(
     roots = jnp.stack([W[:, k, k] for k in range(s)])  # 1 / sqrt(pivot)
     left = 1 / (roots * roots * diagonal)
     return W, Y, smallest(left.reshape(-1, *rest)), D[:-1], U[:-1]
-
-
-def _substitute_sequence(
-    elimination: NodeOrder,
-    steps: _Steps,
-    r: Float[Array, "n s"],
-    end: Callable[[Float[Array, " m"]], Float[Array, " m"]] | None = None,
-) -> Float[Array, "n s"]:
-    """Forward and back substitution, and between them the solution `end` of the rest."""
-    x = _substitute_forward(elimination, steps, r)
-    if end is not None:
-        n = len(elimination.out)
-        x = jnp.concatenate([x[:n], end(x[n:].ravel()).reshape(x[n:].shape)])
-    return _substitute_back(elimination, steps, x)
-
-
-def _substitute_forward(
-    elimination: NodeOrder, steps: _Steps, r: Float[Array, "n s *k"]
-) -> Float[Array, "n s *k"]:
-    """L^-1 r of one right side, or of k of them, in the order of elimination."""
-    return batch_last(_forward_loop, 1)(*_factors(elimination, steps), _in_order(elimination, r))
-
-
-def _substitute_back(
-    elimination: NodeOrder, steps: _Steps, x: Float[Array, "n s *k"]
-) -> Float[Array, "n s *k"]:
-    """Back substitution of one right side, or of k of them, with the solution of the rest given."""
-    x = batch_last(_back_loop, 1)(*_factors(elimination, steps), x)
-    return _in_order(elimination._replace(order=np.argsort(elimination.order)), x)
-
-
-def _factors(elimination: NodeOrder, steps: _Steps) -> tuple[Array, Array, Array]:
-    return jnp.asarray(elimination.neighbours), steps.W, steps.Y
 
 
 def _squared(X: Float[Array, "n s k"]) -> Float[Array, "k k"]:
@@ -623,26 +591,6 @@ def _assembled(D: Array, U: Array, i: np.ndarray, j: np.ndarray) -> Float[Array,
     for k, (row, column) in enumerate(zip(i, j, strict=True)):
         blocks[row][column], blocks[column][row] = U[:, :, k], U[:, :, k].T
     return jnp.block(blocks)
-
-
-def _substitute_levels(
-    elimination: LevelOrder, levels: list[_Level], bottom: Array, r: Float[Array, "s n"]
-) -> Float[Array, "s n"]:
-    """Forward and back substitution."""
-    waiting = []
-    for level, of in zip(levels, elimination.levels, strict=True):
-        here = blocks_times(level.W, columns(r, of.eliminated))
-        waiting.append(here)
-        out = [transposed_blocks_times(Y, here) for Y in level.Y]
-        r = _updated(columns(r, of.kept), out, of.node_updates)
-    x = apply(bottom, r.T.ravel()).reshape(r.shape[::-1]).T
-    for level, of, here in zip(levels[::-1], elimination.levels[::-1], waiting[::-1], strict=True):
-        for Y, near in zip(level.Y, of.neighbours, strict=True):
-            here = here - blocks_times(Y, padded_columns(x, near))
-        solved = transposed_blocks_times(level.W, here)
-        back = np.argsort(np.concatenate([of.eliminated, of.kept]))
-        x = columns(jnp.concatenate([solved, x], axis=1), back)
-    return x
 
 
 def _updated(x: Array, products: list[Array], updates: Iterable[np.ndarray]) -> Array:

@@ -437,6 +437,20 @@ class BlockRows(eqx.Module):
                 yield piece[:, :rows, :, start : start + elements]
                 start += elements
 
+    @property
+    def all_kinds(self) -> Kinds:
+        """The kinds of all pieces."""
+        return tuple(kind for kinds in self.kinds for kind in kinds)
+
+    def by_element(self, x: Float[Array, " rows"]) -> Float[Array, "longest elements"]:
+        """One number for each row, as a table with a column for each element, padded with
+        zeros."""
+        return row_table(x, self.all_kinds)
+
+    def by_row(self, table: Float[Array, "longest elements *rest"]) -> Float[Array, "rows *rest"]:
+        """The inverse of `by_element`."""
+        return jnp.concatenate(table_rows(table, self.all_kinds))
+
     def _tables(self, x: Float[Array, " all"]) -> list[Float[Array, "_rows _elements"]]:
         """One number for each row, as a table for each piece."""
         tables, start = [], 0

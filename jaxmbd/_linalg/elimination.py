@@ -1,5 +1,5 @@
-"""The order in which the blocks of a sparse symmetric matrix are eliminated. It is found once, in
-NumPy.
+"""The order in which the blocks of a sparse symmetric matrix are eliminated. It is found once for
+each structure, in NumPy: two orders are equal if they are the same object.
 
 On CPUs, where an inner loop costs no more than its arithmetic, nodes are eliminated one after the
 other (`node_order`). Nodes of least degree go first. Trees are eliminated from their leaves, with
@@ -11,6 +11,7 @@ Nodes of low degree go first (Markowitz's rule of least fill): every other node 
 leaves of a tree. Trees take O(log n) levels and O(n) work, and loops cause little fill.
 """
 
+import dataclasses
 import functools
 import itertools
 from typing import NamedTuple
@@ -43,7 +44,8 @@ class Level(NamedTuple):
     edge_updates: np.ndarray
 
 
-class LevelOrder(NamedTuple):
+@dataclasses.dataclass(frozen=True, eq=False)
+class LevelOrder:
     """The whole elimination.
 
     - `contributions`: the pairs of ends (numbered through all elements, end by end) that contribute
@@ -121,7 +123,8 @@ def _contributions(
     return first, second
 
 
-class NodeOrder(NamedTuple):
+@dataclasses.dataclass(frozen=True, eq=False)
+class NodeOrder:
     """The elimination of one node after the other, of all nodes or of those before a rest. A number
     of a node or edge past the end stands for "none".
 
