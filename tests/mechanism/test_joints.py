@@ -35,8 +35,8 @@ from scipy.spatial.transform import Rotation
 import jaxmbd as mbd
 from jaxmbd import Pose
 from jaxmbd._coordinates import body_axes
-from jaxmbd.mechanism.joint_rows import NAMES
 from jaxmbd.mechanism.joints.pairs import AbstractPair
+from jaxmbd.mechanism.pair_rows import NAMES
 
 STEP = 1e-3
 SHIFTS = STEP * np.array([1.0, 2.0, 3.0, -1.0, -2.0, -3.0])

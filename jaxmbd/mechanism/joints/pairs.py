@@ -33,7 +33,7 @@ class AbstractPair(AbstractJoint):
     - `turn_x`, `turn_y`, `turn_z`: twice the vector part of the relative quaternion.
 
     A subclass lists its rows in `holds`. Pairs of all kinds are evaluated together, with
-    derivatives in closed form: see `joint_rows.py`.
+    derivatives in closed form: see `pair_rows.py`.
     """
 
     holds: ClassVar[tuple[str, ...]]
