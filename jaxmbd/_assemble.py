@@ -1,7 +1,7 @@
 """Consistent initial conditions: the nearest q with Phi = 0, and v with J v = -Phi_t, Psi = 0."""
 
 from collections.abc import Callable, Sequence
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, NamedTuple
 
 import equinox as eqx
 import jax
@@ -19,7 +19,7 @@ from ._progress import says_when_traced
 from ._raising import raise_failure
 from ._results import RESULTS
 from ._system import AbstractSystem, State, writes_own_qdot
-from ._types import RealScalarLike, Rows, Velocity
+from ._types import Coordinates, RealScalarLike, Rows, Velocity
 
 _MAX_HALVINGS = 12
 
@@ -133,7 +133,7 @@ class AssemblyOptions(NamedTuple):
 
 def assembled(
     system: AbstractSystem,
-    held: Callable[[Any], tuple[AbstractSystem, AbstractSystem]] | None,
+    held: Callable[..., tuple[AbstractSystem, AbstractSystem]] | None,
     q: ArrayLike | Sequence[float | int],
     v: ArrayLike | Sequence[float | int] | None,
     t: RealScalarLike,
@@ -274,7 +274,9 @@ class _Problem(eqx.Module):
         return _Linearised(p, g[0], J.T, pseudoinverse(J.T), W)
 
 
-def _problem(system: AbstractSystem, q: Any, t: Any, scale: Velocity) -> _Problem:
+def _problem(
+    system: AbstractSystem, q: Coordinates, t: RealScalarLike, scale: Velocity
+) -> _Problem:
     def g(p):
         return equations(system).positions(t, system.retract(q, scale * p))
 
@@ -313,23 +315,9 @@ class _Linearised(NamedTuple):
         return across + P @ jnp.linalg.solve(A, P @ (tangential - H @ across))
 
 
-@jax.custom_jvp
 def pseudoinverse(J: Float[Array, "rows nv"]) -> Float[Array, "nv rows"]:
-    """J^+. Its derivative is that at constant rank, also where singular values coincide.
-
-    Reference: Golub and Pereyra (1973), The differentiation of pseudo-inverses and nonlinear least
-    squares problems whose variables separate, SIAM Journal on Numerical Analysis 10, equation
-    (4.12)."""
+    """J^+, with the derivative at constant rank."""
     return jnp.linalg.pinv(J, rtol=1e-10 if J.dtype == jnp.float64 else 1e-5)
-
-
-@pseudoinverse.defjvp
-def _pseudoinverse_jvp(primals, tangents):
-    (J,), (dJ,) = primals, tangents
-    X = pseudoinverse(J)
-    reached = X @ (X.T @ (dJ.T - dJ.T @ (J @ X)))
-    turned = ((dJ.T - X @ (J @ dJ.T)) @ X.T) @ X
-    return X, reached + turned - X @ dJ @ X
 
 
 @eqx.filter_custom_jvp

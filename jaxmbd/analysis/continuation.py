@@ -263,9 +263,8 @@ def continuation(
                     cross = _located(
                         lambda s, here=here: advanced(here, s), span, lambda p: p.crossing
                     )
-                    q, direction = map(to_jax, (cross.q, cross.direction))
-                    there = State(state.t, q, to_jax(np.zeros_like(state.v)))
-                    crossings.append(BranchPoint(float(cross.x), there, len(points) - 1, direction))
+                    place = cross.x, cross.q, len(points) - 1, cross.direction
+                    crossings.append(_special(state, *place))
             points.append(new)
             here = new
             bar.update(1)
@@ -430,21 +429,28 @@ def _length(problem: Family, here: _Point, there: _Point, scale: Float[ArrayLike
 
 def _located(advanced: Callable, span: float, value: Callable) -> _Point:
     """The point within the step `span` at which a value vanishes."""
-    s = scipy.optimize.brentq(
-        lambda s: float(value(advanced(s))), 0.0, span, xtol=1e-14 * abs(span), maxiter=_LOCATING
-    )
-    return advanced(s)
+
+    def at(s):
+        return float(value(advanced(s)))
+
+    if at(0.0) * at(span) >= 0:  # within rounding of an end
+        return advanced(span)
+    accuracy: Any = dict(xtol=1e-14 * abs(span), maxiter=_LOCATING, disp=False)
+    return advanced(scipy.optimize.brentq(at, 0.0, span, **accuracy))
 
 
 def _limit_of(problem: Family, near: _Point, index: int, state: State) -> BranchPoint:
     still = to_jax(np.zeros_like(state.v))
     found = _limit_point(problem, near.q, still, near.x, 30)
     if succeeded(found.result):
-        there = State(state.t, found.state.q, still)
-        return BranchPoint(float(found.parameter), there, index, found.direction)
+        return _special(state, found.parameter, found.state.q, index, found.direction)
     dp = near.tangent[:-1]
-    there, direction = State(state.t, to_jax(near.q), still), to_jax(dp / np.linalg.norm(dp))
-    return BranchPoint(float(near.x), there, index, direction)
+    return _special(state, near.x, near.q, index, dp / np.linalg.norm(dp))
+
+
+def _special(state: State, x: Array, q: Coordinates, index: int, direction: Any) -> BranchPoint:
+    there = State(state.t, to_jax(q), to_jax(np.zeros_like(state.v)))
+    return BranchPoint(float(x), there, index, to_jax(direction))
 
 
 @eqx.filter_jit

@@ -1,6 +1,6 @@
 """Several equilibria of a system, from many starts."""
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import equinox as eqx
 import jax
@@ -108,19 +108,10 @@ def equilibria(
 
 @eqx.filter_jit
 def _all(system, t, states, u, first, tolerance, max_iterations, solver):
-    def one(t, q, v):
-        return equilibrium(
-            system,
-            State(t, q, v),
-            u,
-            first=first,
-            tolerance=tolerance,
-            max_iterations=max_iterations,
-            solver=solver,
-            throw=False,
-        )
-
-    return jax.vmap(one)(t, states.q, states.v)
+    options: Any = dict(first=first, tolerance=tolerance, max_iterations=max_iterations)
+    options |= dict(solver=solver, throw=False)
+    starts = State(t, states.q, states.v)
+    return jax.vmap(lambda start: equilibrium(system, start, u, **options))(starts)
 
 
 @eqx.filter_jit

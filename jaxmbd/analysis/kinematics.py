@@ -131,17 +131,6 @@ class _Driven(AbstractSystem):
         return self.system.retract(q, dp)
 
 
-class _Sample(NamedTuple):
-    """One sample, with the fields of `Kinematics`."""
-
-    q: Coordinates
-    v: Velocity
-    a: Velocity
-    ratio: Float[Array, ""]
-    orientation: Float[Array, ""]
-    result: RESULTS
-
-
 class _Pose(NamedTuple):
     """The last good pose: a basis of the range of the driven Jacobian J there, the sign of the
     determinant of J in it, and the orientation. Before the first sample `known` is false."""
@@ -306,16 +295,14 @@ def _kinematics(driven, targets, times, q, v, tolerance, max_iterations) -> Any:
         v = jnp.linalg.solve(A, -X @ still.velocity)
         a = jnp.linalg.solve(A, X @ equations(here).rows(s, q, v).gamma)
         v, a = (jnp.where(ok, x, 0.0) for x in (v, a))
-        found = _Sample(q, v, a, ratio, pose.orientation, result)
-        return tree_where(ok, pose, last), found
+        return tree_where(ok, pose, last), (q, v, a, ratio, pose.orientation, result)
 
     unknown = jnp.zeros((), q.dtype)
     q = jax.lax.stop_gradient(q)
     start = _Pose(
         q, jnp.zeros((rows, rest.shape[0]), q.dtype), unknown, unknown + 1, jnp.array(False)
     )
-    _, found = jax.lax.scan(sample, start, (targets, times))
-    return found
+    return jax.lax.scan(sample, start, (targets, times))[1]
 
 
 def _posed(here: _Driven, s, last: _Pose, rest, tolerance, max_iterations) -> Any:

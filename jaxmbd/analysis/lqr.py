@@ -1,5 +1,6 @@
 """Optimal feedback about a state and along a motion."""
 
+from collections.abc import Callable
 from typing import Annotated, Any, ClassVar, overload
 
 import equinox as eqx
@@ -10,7 +11,7 @@ import scipy.linalg
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, ArrayLike, Float
 
-from .._compiler import is_concrete, numpy_if_concrete, to_jax
+from .._compiler import is_concrete, numpy_if_concrete, to_jax, tree_where
 from .._inputs import checked, not_negative, positive
 from .._printed import counted, judged, printed
 from .._raising import raise_failure
@@ -220,19 +221,13 @@ def _over_interval(A: Array, B: Array, Q: Array, R: Array, dt: Array) -> tuple[A
     n, nu = B.shape
     rates = jnp.zeros((n + nu, n + nu), A.dtype).at[:n].set(jnp.concatenate([A, B], axis=1))
     weights = jax.scipy.linalg.block_diag(Q, R)
-    size = jax.lax.stop_gradient(dt * jnp.max(jnp.sum(jnp.abs(rates), axis=0)))
-    halvings = jnp.clip(jnp.ceil(jnp.log2(size)), 0, _DOUBLINGS)
+    halvings = _halvings(dt * rates)
     both = jnp.block([[-rates.T, weights], [jnp.zeros_like(rates), rates]])
     found = jax.scipy.linalg.expm(dt / 2**halvings * both)
     F = found[n + nu :, n + nu :]
     W = _symmetric(F.T @ found[: n + nu, n + nu :])
 
-    def double(state, k):
-        F, W = state
-        twice = F @ F, _symmetric(W + F.T @ W @ F)
-        return jax.tree.map(lambda x, y: jnp.where(k < halvings, y, x), state, twice), None
-
-    (F, W), _ = jax.lax.scan(double, (F, W), jnp.arange(_DOUBLINGS, dtype=A.dtype))
+    F, W = _doubled(lambda F, W: (F @ F, _symmetric(W + F.T @ W @ F)), (F, W), halvings)
     return F[:n, :n], F[:n, n:], W[:n, :n], W[n:, n:], W[:n, n:]
 
 
@@ -293,16 +288,27 @@ class _Interval(eqx.Module):
 def _interval(X: Float[Array, "two_m two_m"]) -> _Interval:
     """The flow exp(X), by doubling a part of it."""
     m = X.shape[0] // 2
-    size = jax.lax.stop_gradient(jnp.max(jnp.sum(jnp.abs(X), axis=0)))
-    halvings = jnp.clip(jnp.ceil(jnp.log2(size)), 0, _DOUBLINGS)  # of NaN, NaN
+    halvings = _halvings(X)
     F = jax.scipy.linalg.expm(X / 2**halvings)
     Y = jnp.linalg.solve(F[m:, m:], jnp.concatenate([jnp.eye(m, dtype=X.dtype), F[m:, :m]], axis=1))
     part = _Interval(Y[:, :m].T, _symmetric(-F[:m, m:] @ Y[:, :m]), _symmetric(-Y[:, m:]))
 
-    def double(part, k):
-        return jax.tree.map(lambda x, y: jnp.where(k < halvings, y, x), part, part.doubled()), None
+    return _doubled(lambda part: (part.doubled(),), (part,), halvings)[0]
 
-    return jax.lax.scan(double, part, jnp.arange(_DOUBLINGS, dtype=X.dtype))[0]
+
+def _halvings(X: Array) -> Array:
+    """k for which exp(X / 2^k) holds no large numbers; NaN if X has any."""
+    size = jax.lax.stop_gradient(jnp.max(jnp.sum(jnp.abs(X), axis=0)))
+    return jnp.clip(jnp.ceil(jnp.log2(size)), 0, _DOUBLINGS)
+
+
+def _doubled(twice: Callable, parts: tuple, halvings: Array) -> tuple:
+    """What `twice` makes of the parts of a motion, as often as it was halved."""
+
+    def double(parts, k):
+        return tree_where(k < halvings, twice(*parts), parts), None
+
+    return jax.lax.scan(double, parts, jnp.arange(_DOUBLINGS, dtype=halvings.dtype))[0]
 
 
 def _symmetric(P: Array) -> Array:

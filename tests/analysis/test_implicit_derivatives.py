@@ -13,6 +13,7 @@ from jaxtyping import Array
 
 import jaxmbd as mbd
 from jaxmbd import analysis
+from jaxmbd._roots import root
 
 
 class Linkage(mbd.AbstractSystem):
@@ -151,3 +152,26 @@ def test_derivatives_by_every_kind_of_parameter(fn):
     assert np.isfinite(value) and np.any(np.abs(differences) > 0.1)
     for mode, slope in slopes.items():
         np.testing.assert_allclose(slope, differences, rtol=1e-6, atol=1e-7, err_msg=mode)
+
+
+def test_a_root_of_redundant_equations():
+    """x = sqrt(a), twice, with two derivatives in both modes; none by the start."""
+
+    def found(a, start):
+        def residual(x, d):
+            row = (x + d) ** 2 - a
+            return jnp.concatenate([row, 2 * row])
+
+        x, left = root(residual, start[None], jnp.add, 1, max_iterations=20)
+        return x[0], left
+
+    @jax.jit
+    def values(a, start):
+        of_start = jax.grad(lambda start: found(a, start)[0])(start)
+        slope = jax.jacfwd(lambda a: found(a, start)[0])
+        return *found(a, start), of_start, slope(a), jax.grad(slope)(a)
+
+    x, left, *slopes = values(4.0, 1.5)
+    np.testing.assert_allclose(x, 2.0, rtol=1e-15)
+    assert left < 1e-10
+    np.testing.assert_allclose(slopes, [0, 1 / 4, -1 / 32], atol=1e-14)

@@ -42,8 +42,19 @@ class Dependency:
     misfit: float
 
     def __str__(self) -> str:
-        parts = ", ".join(f'"{name}" {part:.2f}' for name, part in self.parts.items())
-        return f"{counted(self.count, 'redundant row')} of {parts}; misfit {self.misfit:.1e}"
+        rows = counted(self.count, "redundant row")
+        return f"{rows} of {self._listed()}; misfit {self.misfit:.1e}"
+
+    def _listed(self) -> str:
+        return ", ".join(f'"{name}" {part:.2f}' for name, part in self.parts.items())
+
+    def shared(self, rows: str, rounding: float) -> list[str]:
+        """What these `rows` share, in lines."""
+        lines = [f"{rows} shared by the joints (with their parts) {self._listed()}"]
+        if self.misfit > rounding:
+            misfit = f"{self.misfit:.1e}"
+            lines.append(f"these do not fit together by {misfit}, which no small motion takes back")
+        return lines
 
 
 @printed
@@ -97,8 +108,7 @@ class Mobility:
             listed = "; ".join(f'"{name}" {", ".join(rows)}' for name, rows in dropped.items())
             lines.append(f"rows that add nothing to those before: {listed}")
         for dependency in self.dependencies:
-            rows = counted(dependency.count, "redundant row")
-            lines += _shared(rows, dependency, rounding)
+            lines += dependency.shared(counted(dependency.count, "redundant row"), rounding)
         if self.doubtful:
             lines.append(
                 f"in doubt: singular values down to {self.ratio:.1e} of the largest count; without "
@@ -106,8 +116,7 @@ class Mobility:
                 f"{counted(self.freedoms + self.doubtful, 'freedom')}"
             )
         for dependency in self.nearly:
-            rows = counted(dependency.count, "nearly dependent row")
-            lines += _shared(rows, dependency, rounding)
+            lines += dependency.shared(counted(dependency.count, "nearly dependent row"), rounding)
         if self.indeterminate:
             lines.append(f"reactions not unique: {quoted(self.indeterminate)}")
         return "\n".join(lines)
@@ -225,15 +234,6 @@ def _dependencies(rows, null, phi) -> tuple[Dependency, ...]:
         misfit = np.sqrt(sum(np.sum(left_open[rows[name]] ** 2) for name in ranked))
         found.append(Dependency(round(sum(ranked.values())), ranked, float(misfit)))
     return tuple(found)
-
-
-def _shared(rows: str, dependency: Dependency, rounding: float) -> list[str]:
-    parts = ", ".join(f'"{name}" {part:.2f}' for name, part in dependency.parts.items())
-    lines = [f"{rows} shared by the joints (with their parts) {parts}"]
-    if dependency.misfit > rounding:
-        misfit = f"{dependency.misfit:.1e}"
-        lines.append(f"these do not fit together by {misfit}, which no small motion takes back")
-    return lines
 
 
 @printed

@@ -71,9 +71,8 @@ def reactions(
     on, frame = _checked(mechanism.joint(name), on, frame)
     t, q, v = points_of(mechanism, state)
     multipliers = multipliers_of(mechanism, state, multipliers)
-    own = picked(multipliers, np.s_[..., mechanism.rows(name)])
-    point = _point(mechanism, q, name, on, point)
-    return _reactions(mechanism, (name, on, frame), t, q, v, point, own)
+    point = None if point is None else jnp.asarray(point, q.dtype)
+    return _reactions(mechanism, ((name, on, frame, point),), t, q, v, multipliers)[0]
 
 
 @checked
@@ -108,19 +107,16 @@ def unique_reactions(
 
 
 @eqx.filter_jit
-def _reactions(mechanism, choice, t, q, v, point, lam) -> Wrench:
-    def one(t, q, v, point, lam):
-        return Wrench(*_transmission(mechanism, choice, t, q, v, point)(lam))
+def _reactions(mechanism, choices, t, q, v, multipliers) -> list[Wrench]:
+    """The reactions of several joints in one program."""
 
-    return batched(one, (t, 0), (q, 1), (v, 1), (point, 1), (lam, 1))
+    def of_joint(name, on, frame, point):
+        def one(t, q, v, point, lam):
+            return Wrench(*_transmission(mechanism, (name, on, frame), t, q, v, point)(lam))
 
-
-@eqx.filter_jit
-def _all(mechanism, choices, t, q, v, multipliers) -> list[Wrench]:
-    def of_joint(name, on, frame):
-        point = _point(mechanism, q, name, on, None)
+        point = _point(mechanism, q, name, on, point)
         own = picked(multipliers, np.s_[..., mechanism.rows(name)])
-        return _reactions(mechanism, (name, on, frame), t, q, v, point, own)
+        return batched(one, (t, 0), (q, 1), (v, 1), (point, 1), (own, 1))
 
     return [of_joint(*choice) for choice in choices]
 
@@ -276,8 +272,8 @@ def reaction_envelope(
     names = [joint.name for joint in mechanism.joints] if names is None else list(names)
     t, q, v = points_of(mechanism, state)
     multipliers = multipliers_of(mechanism, state, multipliers)
-    choices = tuple((name, _checked(mechanism.joint(name), None, None)[0], None) for name in names)
-    return _envelope(tuple(names), t, _all(mechanism, choices, t, q, v, multipliers))
+    choices = tuple((name, mechanism.joint(name).bodies[-1], None, None) for name in names)
+    return _envelope(tuple(names), t, _reactions(mechanism, choices, t, q, v, multipliers))
 
 
 @eqx.filter_jit
