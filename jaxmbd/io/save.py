@@ -150,76 +150,71 @@ def _of_mechanism(mechanism: Mechanism, dtype: str) -> dict[str, Any]:
 
 
 def _written(x: Any, dtype: str, what: str) -> Any:
-    if x is None or isinstance(x, str | bool):
-        return x
-    plain = isinstance(x, jax.Array) and str(x.dtype) == dtype
-    if plain and (x.ndim or np.isfinite(np.asarray(x))):
-        return _numbers(np.asarray(x).tolist())
-    if isinstance(x, jax.Array | np.ndarray):
-        kind = "jax" if isinstance(x, jax.Array) else "numpy"
-        return {kind: _numbers(np.asarray(x).tolist()), "dtype": str(x.dtype), "shape": x.shape}
-    if isinstance(x, int):
-        return {"int": x}
-    if isinstance(x, float):
-        return {"float": _numbers(x)}
-    if isinstance(x, dict):
-        return {"dict": {key: _written(value, dtype, what) for key, value in x.items()}}
-    name = type(x).__name__
-    if isinstance(x, tuple) and hasattr(x, "_asdict"):
-        if _kinds().get(name) is not type(x):
-            raise ValueError(f"{what} holds a {name}, which a file cannot hold.")
-        return {"class": name, **{k: _written(v, dtype, what) for k, v in x._asdict().items()}}  # pyright: ignore[reportAttributeAccessIssue]
-    if isinstance(x, tuple | list):
-        return {"tuple": [_written(value, dtype, what) for value in x]}
-    if isinstance(x, eqx.Module) and not isinstance(x, jax.tree_util.Partial):
-        if _kinds().get(name) is not type(x):
+    match x:
+        case None | str() | bool():
+            return x
+        case jax.Array() if x.dtype == dtype and (x.ndim or np.isfinite(np.asarray(x))):
+            return _numbers(np.asarray(x).tolist())
+        case jax.Array() | np.ndarray():
+            kind = "numpy" if type(x) is np.ndarray else "jax"
+            return {kind: _numbers(np.asarray(x).tolist()), "dtype": str(x.dtype), "shape": x.shape}
+        case int():
+            return {"int": x}
+        case float():
+            return {"float": _numbers(x)}
+        case dict():
+            return {"dict": {key: _written(value, dtype, what) for key, value in x.items()}}
+        case tuple() if hasattr(x, "_asdict"):
+            fields = x._asdict()  # pyright: ignore[reportAttributeAccessIssue]
+        case tuple() | list():
+            return {"tuple": [_written(value, dtype, what) for value in x]}
+        case eqx.Module() if type(x) is not jax.tree_util.Partial:
+            fields = {field.name: getattr(x, field.name) for field in dataclasses.fields(x)}
+        case _:
             raise ValueError(
-                f"{what} is or holds a {name}, a class of yours, which a file cannot hold: add it "
-                "to the mechanism after loading."
+                f"{what} holds a function, {x!r}, which a file cannot hold: add this element to "
+                "the mechanism after loading."
             )
-        return {
-            "class": name,
-            **{
-                field.name: _written(getattr(x, field.name), dtype, what)
-                for field in dataclasses.fields(x)
-            },
-        }
-    raise ValueError(
-        f"{what} holds a function, {x!r}, which a file cannot hold: add this element to the "
-        "mechanism after loading."
-    )
+    name = type(x).__name__
+    if _kinds().get(name) is not type(x):
+        raise ValueError(
+            f"{what} is or holds a {name}, a class of yours, which a file cannot hold: add it to "
+            "the mechanism after loading."
+        )
+    return {"class": name} | {k: _written(value, dtype, what) for k, value in fields.items()}
 
 
 def _read(x: Any, dtype: str, kinds: dict[str, type], path: str) -> Any:
-    if x is None or isinstance(x, str | bool):
-        return x
-    if isinstance(x, int | float | list):
-        return jnp.asarray(np.array(_restored(x), dtype), dtype)
-    if "class" in x:
-        name = x["class"]
-        if name not in kinds:
-            raise ValueError(f"{path} holds a {name}, which this jaxmbd does not know.")
-        fields = {
-            key: _read(value, dtype, kinds, path) for key, value in x.items() if key != "class"
-        }
-        kind = kinds[name]
-        if issubclass(kind, tuple):
-            return kind(**fields)
-        # Not by the constructor, which takes other arguments and would round some of them.
-        return replaced(object.__new__(kind), **fields)
-    if "tuple" in x:
-        return tuple(_read(value, dtype, kinds, path) for value in x["tuple"])
-    if "dict" in x:
-        return {key: _read(value, dtype, kinds, path) for key, value in x["dict"].items()}
-    if "plane" in x:
-        return Plane(*x["plane"])
-    if "int" in x:
-        return int(x["int"])
-    if "float" in x:
-        return float(_restored(x["float"]))
-    kind = "jax" if "jax" in x else "numpy"
-    table = np.array(_restored(x[kind]), x["dtype"]).reshape(x["shape"])
-    return jnp.asarray(table, table.dtype) if kind == "jax" else table
+    def read(value: Any) -> Any:
+        return _read(value, dtype, kinds, path)
+
+    match x:
+        case None | str() | bool():
+            return x
+        case {"class": name, **fields}:
+            if name not in kinds:
+                raise ValueError(f"{path} holds a {name}, which this jaxmbd does not know.")
+            values, kind = {key: read(value) for key, value in fields.items()}, kinds[name]
+            if issubclass(kind, tuple):
+                return kind(**values)
+            # Not by the constructor, which takes other arguments and would round some of them.
+            return replaced(object.__new__(kind), **values)
+        case {"tuple": values}:
+            return tuple(map(read, values))
+        case {"dict": values}:
+            return {key: read(value) for key, value in values.items()}
+        case {"plane": axes}:
+            return Plane(*axes)
+        case {"int": value}:
+            return int(value)
+        case {"float": value}:
+            return float(_restored(value))
+        case {"dtype": own, "shape": shape, **values}:
+            ((kind, value),) = values.items()
+            table = np.array(_restored(value), own).reshape(shape)
+            return jnp.asarray(table, table.dtype) if kind == "jax" else table
+        case _:
+            return jnp.asarray(np.array(_restored(x), dtype), dtype)
 
 
 _SPECIAL = {"Infinity": math.inf, "-Infinity": -math.inf, "NaN": math.nan}
