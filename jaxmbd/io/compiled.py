@@ -4,13 +4,14 @@ import contextlib
 import math
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
 
 from . import urdf
 from .shapes import kind_of
-from .source import Source
+from .source import MjSpec, Source
 
 # Formats of meshes that MuJoCo reads.
 _MESHES = (".stl", ".obj", ".msh", ".ply", "")
@@ -52,7 +53,7 @@ def compiled(path: Any, floating: bool = False) -> Source:
     return _with_warnings(source, said)
 
 
-def _parsed(mujoco: Any, file: Path, data: bytes, is_urdf: bool) -> Any:
+def _parsed(mujoco: ModuleType, file: Path, data: bytes, is_urdf: bool) -> MjSpec:
     """The model of a file before it is compiled. MuJoCo itself knows files by endings in small
     letters."""
     try:
@@ -65,13 +66,15 @@ def _parsed(mujoco: Any, file: Path, data: bytes, is_urdf: bool) -> Any:
         ) from None
 
 
-def _from_text(mujoco: Any, file: Path, text: str) -> Any:
+def _from_text(mujoco: ModuleType, file: Path, text: str) -> MjSpec:
     spec = mujoco.MjSpec.from_string(text)
     spec.modelfiledir = str(file.resolve().parent)
     return spec
 
 
-def _drawn(mujoco: Any, file: Path, data: bytes, floating: bool) -> tuple[Source | None, list[str]]:
+def _drawn(
+    mujoco: ModuleType, file: Path, data: bytes, floating: bool
+) -> tuple[Source | None, list[str]]:
     """The shapes to draw of a URDF as a model of its own, so that no picture changes what moves;
     `None` without any. And what of them cannot be read."""
     try:
@@ -87,7 +90,7 @@ def _drawn(mujoco: Any, file: Path, data: bytes, floating: bool) -> tuple[Source
 
 
 @contextlib.contextmanager
-def _heard(mujoco: Any) -> Iterator[list[str]]:
+def _heard(mujoco: ModuleType) -> Iterator[list[str]]:
     """Collect the warnings of MuJoCo, which it writes to a file otherwise."""
     said: list[str] = []
     before = mujoco.get_mju_user_warning()
@@ -103,7 +106,7 @@ def _with_warnings(source: Source, said: list[str]) -> Source:
     return source
 
 
-def imported() -> Any:
+def imported() -> ModuleType:
     """The package MuJoCo.
 
     **Raises:** `ImportError` with the remedy."""
@@ -116,7 +119,7 @@ def imported() -> Any:
     return mujoco
 
 
-def _freed(spec: Any, floating: bool) -> Any:
+def _freed(spec: MjSpec, floating: bool) -> MjSpec:
     """The model, with free bodies in place of those that are fixed to the world if `floating`."""
     if floating:
         for body in spec.worldbody.bodies:
@@ -125,7 +128,7 @@ def _freed(spec: Any, floating: bool) -> Any:
     return spec
 
 
-def _compiled(mujoco: Any, spec: Any, path: str, dropped: list[str]) -> Source:
+def _compiled(mujoco: ModuleType, spec: MjSpec, path: str, dropped: list[str]) -> Source:
     try:
         m = spec.compile()
     except ValueError as error:
@@ -155,7 +158,7 @@ def _remedy(message: str) -> str:
     return ""
 
 
-def _with_meshes(spec: Any, file: Path, must_exist: bool = True) -> list[str]:
+def _with_meshes(spec: MjSpec, file: Path, must_exist: bool = True) -> list[str]:
     """Give meshes of packages, "package://robot/mesh.stl", their place near the file, and remove
     those of formats that MuJoCo does not read, and those that are missing unless they must exist.
     The removed ones are returned."""

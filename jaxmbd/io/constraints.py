@@ -4,6 +4,7 @@ from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array
 
 from .._contact import ContactLaw
 from ..mechanism import (
@@ -29,36 +30,30 @@ from .shapes import (
     size_of,
     touching,
 )
-from .source import Coordinates, Source
+from .source import Coordinates, MjModel, Source
 
 
-def limits(source: Source, along: Coordinates) -> list[AbstractContact]:
-    """Limits of joints and tendons."""
+def limits(source: Source, along: Coordinates) -> list[CoordinateLimit]:
+    """Limits of joints and tendons, which act from a margin before the ends of the range."""
     m, found = source.m, []
     if "limit" in source.off:
         return []
-    for j in map(int, np.flatnonzero(m.jnt_limited)):
-        coordinate, (low, high) = along.joint(j), (float(x) for x in m.jnt_range[j])
-        if coordinate is None:
-            source.drop("joint", j, "its limit, a cone of rotations")
-        else:
-            found.append(_limit(source, "joint", j, coordinate, m.jnt_margin[j], low, high))
-    for k in map(int, np.flatnonzero(m.tendon_limited)):
-        coordinate, (low, high) = along.tendon(k), (float(x) for x in m.tendon_range[k])
-        if coordinate is None:
-            source.drop("tendon", k, "its limit: it wraps round geoms")
-        else:
-            found.append(_limit(source, "tendon", k, coordinate, m.tendon_margin[k], low, high))
+    for kind, prefix, coordinate_of, without in (
+        ("joint", "jnt", along.joint, "its limit, a cone of rotations"),
+        ("tendon", "tendon", along.tendon, "its limit: it wraps round geoms"),
+    ):
+        for i in map(int, np.flatnonzero(getattr(m, f"{prefix}_limited"))):
+            coordinate, margin = coordinate_of(i), float(getattr(m, f"{prefix}_margin")[i])
+            if coordinate is None:
+                source.drop(kind, i, without)
+                continue
+            low, high = (float(x) for x in getattr(m, f"{prefix}_range")[i])
+            if low + margin > high - margin:
+                source.drop(kind, i, "the margin of its limits, which overlap with it")
+                margin = 0.0
+            name = source.name(kind, i)
+            found.append(CoordinateLimit(name, coordinate, lower=low + margin, upper=high - margin))
     return found
-
-
-def _limit(source, kind, i, coordinate, margin, low, high) -> CoordinateLimit:
-    """A limit, which acts from `margin` before the ends of the range."""
-    inner = low + float(margin), high - float(margin)
-    if inner[0] > inner[1]:
-        source.drop(kind, i, "the margin of its limits, which overlap with it")
-        inner = low, high
-    return CoordinateLimit(source.name(kind, i), coordinate, lower=inner[0], upper=inner[1])
 
 
 def contacts(source: Source, corners: int) -> list[AbstractContact]:
@@ -71,7 +66,7 @@ def contacts(source: Source, corners: int) -> list[AbstractContact]:
     laws: dict[tuple, ContactLaw] = {}
     pairs = _pairs(source)
     # All contacts of a file are alike, so that they are evaluated together.
-    margins: dict[float, Any] = {margin: None for *_, margin in pairs}
+    margins: dict[float, Array | None] = {margin: None for *_, margin in pairs}
     if any(margins):
         margins = {margin: jnp.asarray(margin) for margin in margins}
     for g, h, dimension, friction, margin in pairs:
@@ -150,7 +145,7 @@ def _pairs(source: Source) -> list[tuple[int, int, int, tuple[float, float, floa
     return [(g, h, n, friction, float(m.opt.o_margin)) for g, h, n, _, _ in found]
 
 
-def _isotropic(five: Any, dimension: int) -> tuple[tuple[float, float, float], str]:
+def _isotropic(five: np.ndarray, dimension: int) -> tuple[tuple[float, float, float], str]:
     """Friction along, about and across the normal from that of a pair, which has two directions,
     and what of it is lost."""
     slide, across, torsion, roll, other = (float(x) for x in five)
@@ -162,7 +157,7 @@ def _isotropic(five: Any, dimension: int) -> tuple[tuple[float, float, float], s
     return (slide, torsion, roll), told
 
 
-def _mixed(m: Any, g: int, h: int) -> tuple[int, tuple[float, float, float], float]:
+def _mixed(m: MjModel, g: int, h: int) -> tuple[int, tuple[float, float, float], float]:
     """Dimension, friction and margin of two geoms: dimension and friction are those of the geom
     with the higher priority, or the larger ones, and margins add."""
     margin = float(m.geom_margin[g] + m.geom_margin[h])

@@ -10,10 +10,10 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from .source import KINDS, Source
+from .source import KINDS, MjModel, Source
 
 # Whether element i acts by a field.
-_Acts: TypeAlias = Callable[[Source, int], Any]
+_Acts: TypeAlias = Callable[[Source, int], bool]
 
 
 class Told(NamedTuple):
@@ -35,13 +35,13 @@ def _if(switch: str, field: str) -> _Acts:
     return lambda source, i: switch not in source.off and getattr(source.m, field)[i]
 
 
-def _touches(source: Source, g: int) -> Any:
+def _touches(source: Source, g: int) -> bool:
     m = source.m
     able = m.geom_contype[g] or m.geom_conaffinity[g] or g in m.pair_geom1 or g in m.pair_geom2
     return "contact" not in source.off and able
 
 
-def _paired(source: Source, _: int) -> Any:
+def _paired(source: Source, _: int) -> bool:
     return "contact" not in source.off
 
 
@@ -49,11 +49,11 @@ def _unless_overridden(acts: _Acts) -> _Acts:
     return lambda source, i: acts(source, i) and not overridden(source)
 
 
-def _overrides(source: Source, i: int) -> Any:
+def _overrides(source: Source, i: int) -> bool:
     return _paired(source, i) and overridden(source)
 
 
-def _in_medium(source: Source, _: int) -> Any:
+def _in_medium(source: Source, _: int) -> bool:
     return source.m.opt.density or source.m.opt.viscosity
 
 
@@ -226,7 +226,7 @@ _KINDS = {prefix: kind for kind, (prefix, _) in KINDS.items()}
 
 
 @functools.cache
-def _plain(mujoco: ModuleType) -> Any:
+def _plain(mujoco: ModuleType) -> MjModel:
     """A model of which every element is as it is by default."""
     return mujoco.MjModel.from_xml_string(_PLAIN)
 
@@ -291,7 +291,7 @@ def _tell_field(source: Source, name: str, value: Any, usual: Any, told: Told) -
             source.drop(kind, int(source.m.dof_jntid[i]) if prefix == "dof" else i, told.why)
 
 
-def _tell_options(source: Source, plain: Any) -> None:
+def _tell_options(source: Source, plain: MjModel) -> None:
     opt = source.m.opt
     for name in fields_of(opt):
         told = OPTIONS_TOLD.get(name, Told("it is new"))

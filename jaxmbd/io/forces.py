@@ -1,13 +1,17 @@
 """Springs, friction and actuators of a compiled model."""
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from .._coordinates import algebra
 from ..mechanism import (
+    AbstractConstraint,
     AbstractForceElement,
+    AbstractScalarCoordinate,
     Bushing,
     CoordinateActuator,
     CoordinateSpring,
@@ -25,7 +29,9 @@ from .source import Coordinates, Source
 _SLOW = 1e-2
 
 
-def passive_forces(source: Source, along: Coordinates, joints: Any) -> list[AbstractForceElement]:
+def passive_forces(
+    source: Source, along: Coordinates, joints: Sequence[AbstractConstraint]
+) -> list[AbstractForceElement]:
     """Springs, dampers, dry friction and armature of joints and tendons, and the compensation of
     weight."""
     m, found = source.m, list[AbstractForceElement]()
@@ -101,7 +107,9 @@ def _passive(source: Source, kind: str, i: int, dof: int) -> dict[str, float]:
     }
 
 
-def _spring(name: str, coordinate: Any, numbers: dict[str, float], rest: Any) -> CoordinateSpring:
+def _spring(
+    name: str, coordinate: AbstractScalarCoordinate, numbers: dict[str, float], rest: npt.ArrayLike
+) -> CoordinateSpring:
     return CoordinateSpring(
         name,
         coordinate,
@@ -115,7 +123,11 @@ def _spring(name: str, coordinate: Any, numbers: dict[str, float], rest: Any) ->
 
 
 def _of_rotation(
-    source: Source, along: Coordinates, j: int, numbers: dict[str, float], joints: dict[str, Any]
+    source: Source,
+    along: Coordinates,
+    j: int,
+    numbers: dict[str, float],
+    joints: dict[str, AbstractConstraint],
 ) -> list[AbstractForceElement]:
     """Spring and friction of a free or a ball joint."""
     m, member, found = source.m, along.member(j), []
@@ -256,7 +268,7 @@ def _actuator(
     return found
 
 
-def _force_limits(source: Source, i: int, kind: str, target: int, gear: float) -> Any:
+def _force_limits(source: Source, i: int, kind: str, target: int, gear: float) -> np.ndarray | None:
     """Limits of the force of an actuator before its gear, or `None`."""
     m = source.m
     low, high = -math.inf, math.inf

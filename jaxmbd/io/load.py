@@ -4,13 +4,13 @@ import dataclasses
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 import numpy as np
 
 from .._inputs import at_least, checked
 from .._system import State
-from ..mechanism import Body, Mechanism, replaced
+from ..mechanism import AbstractElement, Body, Mechanism, Pose, replaced
 from .bodies import tree
 from .compiled import compiled
 from .constraints import contacts as contacts_of
@@ -25,6 +25,8 @@ from .sensors import sensors
 from .shapes import visuals
 from .source import Coordinates, Source
 from .turns import counted_angles
+
+_Element = TypeVar("_Element", bound=AbstractElement)
 
 
 @checked
@@ -141,7 +143,9 @@ def _told(loaded: Loaded) -> Loaded:
     return loaded
 
 
-def distinct(elements: Sequence[Any], others: Sequence[Any], kind: str) -> list[Any]:
+def distinct(
+    elements: Sequence[_Element], others: Sequence[AbstractElement], kind: str
+) -> list[_Element]:
     """The elements, with the `kind` added to names that the others have too. In files, names differ
     only within one kind."""
     taken = {other.name for other in others}
@@ -167,7 +171,7 @@ def summary(loaded: Loaded) -> str:
     return "\n".join([f"{Path(loaded.source).name} holds what has no counterpart here:", *lines])
 
 
-def _frames(source: Source) -> dict[str, Any]:
+def _frames(source: Source) -> dict[str, tuple[str, Pose]]:
     """Name of each site and body -> the moving body that carries it, and the pose there."""
     m = source.m
     found = {

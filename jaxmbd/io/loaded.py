@@ -363,7 +363,9 @@ _ZERO: Any = np.zeros(3)
 _NONE: Any = np.eye(4)[0]  # no rotation
 
 
-def _placed(branch: Branch, joint: Any, parent: _Moving, qpos: Any, qvel: Any) -> _Moving:
+def _placed(
+    branch: Branch, joint: AbstractConstraint | None, parent: _Moving, qpos: Any, qvel: Any
+) -> _Moving:
     """Where a body is and how it moves, after the body that carries it."""
     if joint is None:
         (member,) = branch.members

@@ -1,9 +1,10 @@
 """Shapes of files: to draw, in contact, and convex hulls of meshes with few corners."""
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
+from jaxtyping import ArrayLike
 
 from .._contact import ContactLaw
 from ..mechanism import (
@@ -19,7 +20,7 @@ from ..mechanism import (
     Sphere,
 )
 from .loaded import Visual
-from .source import Source
+from .source import MjModel, Source
 
 # The shape of each kind of `Visual`, and its fields with the numbers of `Visual.size`.
 _SOLIDS: dict[str, tuple[Callable[..., AbstractShape], tuple[str, ...]]] = {
@@ -67,7 +68,9 @@ def ground_first(a: Side, b: Side) -> tuple[Side, Side]:
     return (b, a) if b.body == GROUND and a.body != GROUND else (a, b)
 
 
-def contact(name: str, a: Side, b: Side, law: ContactLaw, margin: Any = None) -> Contact | None:
+def contact(
+    name: str, a: Side, b: Side, law: ContactLaw, margin: ArrayLike | None = None
+) -> Contact | None:
     """A contact; `None` for shapes that cannot touch each other."""
     try:
         return Contact(
@@ -128,21 +131,21 @@ def visuals(source: Source) -> tuple[Visual, ...]:
     return tuple(found)
 
 
-def mesh(m: Any, k: int) -> tuple[np.ndarray, np.ndarray]:
+def mesh(m: MjModel, k: int) -> tuple[np.ndarray, np.ndarray]:
     """Vertices and faces of mesh k."""
     vertices = m.mesh_vert[m.mesh_vertadr[k] :][: m.mesh_vertnum[k]]
     faces = m.mesh_face[m.mesh_faceadr[k] :][: m.mesh_facenum[k]]
     return vertices.astype(float), faces.astype(int)
 
 
-def heights(m: Any, k: int) -> np.ndarray:
+def heights(m: MjModel, k: int) -> np.ndarray:
     """z of the nodes of height field k [m], x along the first axis."""
     rows, columns = int(m.hfield_nrow[k]), int(m.hfield_ncol[k])
     data = m.hfield_data[m.hfield_adr[k] :][: rows * columns].reshape(rows, columns)
     return data.T.astype(float) * m.hfield_size[k][2]
 
 
-def _height_field(m: Any, k: int) -> tuple[np.ndarray, np.ndarray]:
+def _height_field(m: MjModel, k: int) -> tuple[np.ndarray, np.ndarray]:
     z = heights(m, k)
     nx, ny = z.shape
     x, y = (
@@ -155,7 +158,7 @@ def _height_field(m: Any, k: int) -> tuple[np.ndarray, np.ndarray]:
     return vertices, faces
 
 
-def _colour(m: Any, g: int) -> tuple[float, float, float, float]:
+def _colour(m: MjModel, g: int) -> tuple[float, float, float, float]:
     own = m.geom_rgba[g]
     if m.geom_matid[g] >= 0 and np.allclose(own, (0.5, 0.5, 0.5, 1.0)):
         own = m.mat_rgba[m.geom_matid[g]]

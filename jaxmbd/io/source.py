@@ -1,8 +1,10 @@
 """A compiled model of MuJoCo, with names, the bodies that move, and scalar coordinates."""
 
+from types import ModuleType
 from typing import Any, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 
 from ..mechanism import (
     GROUND,
@@ -14,6 +16,10 @@ from ..mechanism import (
     WeightedSum,
 )
 from .loaded import FileJoint, pose
+
+# Classes of MuJoCo, which need not be installed, and whose fields pyright does not know.
+MjModel: TypeAlias = Any
+MjSpec: TypeAlias = Any
 
 # The number of an element, as Python or MuJoCo give it.
 Number: TypeAlias = int | np.integer
@@ -53,7 +59,7 @@ class Source:
     - `dropped`: collects what has no counterpart.
     """
 
-    def __init__(self, mujoco: Any, spec: Any, m: Any, path: str):
+    def __init__(self, mujoco: ModuleType, spec: MjSpec, m: MjModel, path: str):
         self.mujoco, self.m, self.path = mujoco, m, path
         self.dropped: list[str] = []
         self.drawn: Source | None = None
@@ -97,7 +103,9 @@ class Source:
         owner = self.owner[b]
         return GROUND if owner == 0 else self.name("body", owner)
 
-    def on(self, b: Number, position: Any, orientation: Any = (1.0, 0.0, 0.0, 0.0)) -> Pose:
+    def on(
+        self, b: Number, position: npt.ArrayLike, orientation: npt.ArrayLike = (1, 0, 0, 0)
+    ) -> Pose:
         """The pose of a frame of body b in the moving body that carries it."""
         return self.rest[b].compose(pose(position, orientation))
 
@@ -142,7 +150,7 @@ def _unique(source: Source, kind: str, prefix: str) -> list[str]:
     return names
 
 
-def _places(spec: Any) -> dict[tuple[str, int], str]:
+def _places(spec: MjSpec) -> dict[tuple[str, int], str]:
     """Where the file states each element, such as "line 12"."""
     return {
         (kind, element.id): str(element.info)

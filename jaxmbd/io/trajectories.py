@@ -3,6 +3,7 @@
 import csv
 import warnings
 from pathlib import Path
+from types import ModuleType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -84,7 +85,7 @@ def load_trajectory(path: Any) -> Trajectory:
     return Trajectory(found.pop("t"), found.pop("q"), found.pop("v"), found)
 
 
-def _zarr() -> Any:
+def _zarr() -> ModuleType:
     try:
         import zarr
     except ImportError:

@@ -2,7 +2,9 @@
 
 import xml.etree.ElementTree as xml
 from pathlib import Path
-from typing import Any
+from types import ModuleType
+
+from .source import MjSpec
 
 _XACRO = "http://www.ros.org/wiki/xacro"
 
@@ -61,7 +63,7 @@ def with_visuals(data: bytes) -> str:
     return xml.tostring(root, encoding="unicode")
 
 
-def only_drawn(mujoco: Any, spec: Any) -> None:
+def only_drawn(mujoco: ModuleType, spec: MjSpec) -> None:
     """Leave only the shapes to draw, on bodies that compile whatever their mass is."""
     taken = {geom.name for geom in spec.geoms}
     for geom in list(spec.geoms):
