@@ -19,10 +19,10 @@ from jax.experimental import multihost_utils
 from jaxtyping import PyTree
 
 from .._extensible import Extensible
-from .._files import unfinished, write_whole
 from .._inputs import checked
 from .._results import is_verdict, messages
 from .._sizes import check_fits, format_bytes, host_bytes
+from .files import unfinished, write_whole
 
 
 def gathered(x: Any) -> list[Any]:
