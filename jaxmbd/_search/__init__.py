@@ -16,6 +16,7 @@ from .least_squares import rounding as rounding
 from .least_squares import simulation_error as simulation_error
 from .minimisers import Iterate as Iterate
 from .minimisers import Multipliers as Multipliers
+from .minimisers import Optimiser as Optimiser
 from .minimisers import as_minimiser as as_minimiser
 from .minimisers import first_iterate as first_iterate
 from .minimisers import largest_violation as largest_violation

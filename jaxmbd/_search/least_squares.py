@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import lineax as lx
 import numpy as np
 import optimistix as optx
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, ArrayLike, Bool, Float, Int, PyTree
 
 from .._compiler import numpy_if_concrete, to_jax, tree_where
 
@@ -30,12 +30,12 @@ def rounding(matrix: np.ndarray) -> float:
     return float(np.finfo(matrix.dtype).eps) * max(matrix.shape)
 
 
-def simulation_error(dtype: Any) -> float:
+def simulation_error(dtype: np.dtype) -> float:
     """The share for sensitivities, which accumulate rounding errors over thousands of steps."""
     return float(np.finfo(dtype).eps) ** (2 / 3)
 
 
-def redundancy(dtype: Any) -> float:
+def redundancy(dtype: np.dtype) -> float:
     """The share for rows of constraints, which are redundant only up to the drift."""
     return 1e-6 if dtype == np.float64 else 1e-3
 
@@ -140,7 +140,10 @@ _BENT = 0.25
 
 
 def levenberg_marquardt(
-    tolerance: Any, y: Float[Array, " n"], lower: Any = None, upper: Any = None
+    tolerance: ArrayLike,
+    y: Float[Array, " n"],
+    lower: ArrayLike | None = None,
+    upper: ArrayLike | None = None,
 ) -> optx.AbstractLeastSquaresSolver:
     """The method for a vector y, with steps that stay within the bounds. `tolerance` is relative
     and absolute, for the last change of the unknowns and residuals."""
@@ -193,7 +196,7 @@ class _State(eqx.Module):
     candidate: Float[Array, " n"]
     predicted: Float[Array, ""]
     f_info: optx.FunctionInfo
-    aux: Any
+    aux: PyTree
     model: _Model
     step_size: Float[Array, ""]
     num_steps: Int[Array, ""]
@@ -224,8 +227,8 @@ class _LevenbergMarquardt(optx.AbstractLeastSquaresSolver):
     nonlinear least-squares minimization, arXiv:1201.5885.
     """
 
-    rtol: Any
-    atol: Any
+    rtol: ArrayLike
+    atol: ArrayLike
     lower: Float[Array, " n"]
     upper: Float[Array, " n"]
     norm: Callable = eqx.field(default=optx.max_norm, static=True)
@@ -320,7 +323,7 @@ class _LevenbergMarquardt(optx.AbstractLeastSquaresSolver):
         return jnp.where(y + d > self.upper, d - 2 * tiny * jnp.maximum(jnp.abs(y), jnp.abs(d)), d)
 
 
-def _linearised(fn: Callable, y: Float[Array, " n"], args: Any) -> tuple[Array, Array, Any]:
+def _linearised(fn: Callable, y: Float[Array, " n"], args: PyTree) -> tuple[Array, Array, PyTree]:
     """The residuals, their Jacobian and the auxiliary output."""
 
     def both(y):

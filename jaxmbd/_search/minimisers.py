@@ -1,7 +1,7 @@
 """Minimisers that need only gradients, and conditions as terms of what they minimise."""
 
 from collections.abc import Callable
-from typing import Any, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import equinox as eqx
 import jax
@@ -23,6 +23,8 @@ def with_value(fn: Callable) -> Callable:
     return both
 
 
+# A minimiser of optimistix, or an optimiser of optax.
+Optimiser: TypeAlias = optx.AbstractMinimiser | optax.GradientTransformation
 # A solver of optimistix that takes one step at a time.
 Solver: TypeAlias = optx.AbstractMinimiser | optx.AbstractLeastSquaresSolver
 
@@ -32,8 +34,8 @@ class Iterate(NamedTuple):
     function before the last step, whether the search is over, and whether all steps were finite."""
 
     y: PyTree
-    state: Any
-    aux: Any
+    state: PyTree
+    aux: PyTree
     done: Bool[Array, ""]
     finite: Bool[Array, ""]
 
@@ -82,7 +84,7 @@ def next_iterate(
 
 
 def as_minimiser(
-    optimiser: Any, tolerance: Array, project: Callable = lambda y: y, patience: int = 1
+    optimiser: Optimiser, tolerance: Array, project: Callable = lambda y: y, patience: int = 1
 ) -> optx.AbstractMinimiser:
     """Return a minimiser of optimistix as it is, and wrap an optimiser of optax. The wrapped one
     stops once, in `patience` iterations in a row, a step of minus the gradient, projected onto the
@@ -110,7 +112,7 @@ class _Optax(optx.OptaxMinimiser):
 class _Rest(NamedTuple):
     """The state of an optimiser, and for how many steps the gradient has been small."""
 
-    inner: Any
+    inner: PyTree
     still: Int[Array, ""]
     at_rest: Bool[Array, ""]
 

@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import scipy.special
-from jaxtyping import Array, Float
+from jaxtyping import Array, ArrayLike, Float, PyTree
 
 from .._compiler import compiled_quickly, picked, to_jax
 from .._inputs import at_least, checked, inside, positive, random_key
@@ -52,7 +52,7 @@ class Estimate(eqx.Module):
     - `sensitivity`: the residuals and their Jacobian for the free numbers of the parameters.
     """
 
-    values: dict[str, Any]
+    values: dict[str, PyTree]
     system: AbstractSystem
     names: tuple[str, ...]
     entries: np.ndarray
@@ -153,7 +153,7 @@ class Estimate(eqx.Module):
 
     @checked
     def derived(
-        self, quantities: Callable[[dict[str, Any]], Mapping[str, Any]]
+        self, quantities: Callable[[dict[str, PyTree]], Mapping[str, ArrayLike]]
     ) -> dict[str, tuple[float, float]]:
         """Compute quantities that depend on the values, such as a frequency from a stiffness and a
         mass: name -> (value, standard deviation), to first order. A combination may be determined
@@ -207,7 +207,7 @@ class Estimate(eqx.Module):
     def predict(
         self,
         records: Record | Sequence[Record],
-        values: Mapping[str, Any] | None = None,
+        values: Mapping[str, PyTree] | None = None,
         *,
         starts: Sequence[State] | None = None,
     ) -> Prediction:
@@ -301,7 +301,7 @@ class Estimate(eqx.Module):
 
 
 @checked
-def load_estimate(path: str | os.PathLike) -> dict[str, Any]:
+def load_estimate(path: str | os.PathLike) -> dict[str, PyTree]:
     """Load a file of `Estimate.save`, with `values` and `sigma` by name and the `covariance`.
 
     **Raises:** `ValueError` for another file."""

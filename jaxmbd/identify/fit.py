@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import optimistix as optx
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, PyTree
 
 from .._compiler import to_jax
 from .._inputs import at_least, checked, not_negative, positive, random_key
@@ -27,7 +27,7 @@ from .least_squares import descend, least_squares
 from .problem import FitProblem, SimulationOptions, make_problem
 from .record import Record
 from .residuals import AbstractLoss, Data, PartMotion, Squares, continuity
-from .sensors import Sample
+from .sensors import SensorsGiven
 from .shooting import AbstractShooting, AbstractStart, KnownStart, SingleShooting
 
 # The method of multipliers: the first penalty relative to the number of measurements, the largest
@@ -53,10 +53,10 @@ class MultiStart(eqx.Module):
 @checked
 @says_when_compiling("fit")
 def fit(
-    model: AbstractSystem | Callable[[dict[str, Any]], AbstractSystem],
+    model: AbstractSystem | Callable[[dict[str, PyTree]], AbstractSystem],
     parameters: Mapping[str, Any] | Sequence[str] | Callable | str,
     records: Record | Sequence[Record],
-    sensors: Mapping[str, Callable[[Sample], Array]] | Callable[[Sample], Array],
+    sensors: SensorsGiven,
     *,
     dt: Annotated[float, positive],
     enforcement: AbstractEnforcement | None = None,
@@ -121,7 +121,6 @@ def fit(
     gives the remedy. **Warns** of parameters that no measurement depends on.
     """
     begin = time.perf_counter()
-    records = [records] if isinstance(records, Record) else list(records)
     simulation = SimulationOptions(dt, enforcement or UdwadiaKalaba(), scheme)
     problem = make_problem(model, parameters, records, sensors, simulation, start, shooting, loss)
     if problem.size == 0:
@@ -178,7 +177,11 @@ def _best_start(problem: FitProblem, z: Float[Array, " n"], options: MultiStart)
 
 
 def _search(
-    problem: FitProblem, z: Float[Array, " n"], solver: Any, tolerance: float, monitor: Monitor
+    problem: FitProblem,
+    z: Float[Array, " n"],
+    solver: optx.AbstractLeastSquaresSolver | None,
+    tolerance: float,
+    monitor: Monitor,
 ):
     """The result of the search, and the data with the last multipliers."""
     residuals, data = problem.residuals, problem.data

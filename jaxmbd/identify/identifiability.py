@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+from jaxtyping import ArrayLike
 
 from .._printed import printed
 from .._search import DEPENDENT, ROUNDED, nonzero, simulation_error
@@ -22,8 +23,8 @@ class Sensitivity(NamedTuple):
 
 
 def sensitivity(
-    residuals: Any,
-    jacobian: Any,
+    residuals: ArrayLike,
+    jacobian: ArrayLike,
     parameters: int,
     samples: int,
     links: int,

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import optimistix as optx
-from jaxtyping import Array, Float, PyTree
+from jaxtyping import Array, ArrayLike, Float, PyTree
 
 from .._compiler import is_concrete, picked, to_jax
 from .._inputs import Shape, at_least, checked, each_number, finite, positive
@@ -60,7 +60,7 @@ class LeastSquares(NamedTuple):
     residuals: Float[Array, " n"]
     first_residuals: Float[Array, " n"]
     rms: float
-    aux: Any
+    aux: PyTree
     iterations: int
     seconds: float
     result: RESULTS
@@ -83,7 +83,7 @@ class LeastSquares(NamedTuple):
     def at(
         cls,
         value: PyTree,
-        found: tuple[Array, Array, Any],
+        found: tuple[Array, Array, PyTree],
         first: Array,
         count: int,
         iterations: int,
@@ -129,9 +129,9 @@ class _Unravel(eqx.Module):
 @checked
 @says_when_compiling("fit")
 def least_squares(
-    residuals: Callable[[PyTree, Any], Float[Array, " n"]],
+    residuals: Callable[[PyTree, PyTree], Float[Array, " n"]],
     guess: Annotated[PyTree, each_number(finite)],
-    args: Any,
+    args: PyTree,
     *,
     solver: optx.AbstractLeastSquaresSolver | None = None,
     bounds: tuple[PyTree, PyTree] | None = None,
@@ -221,9 +221,9 @@ class TracedLeastSquares(NamedTuple):
 
 
 def traced_least_squares(
-    residuals: Callable[[Float[Array, " p"], Any], Float[Array, " n"]],
+    residuals: Callable[[Float[Array, " p"], PyTree], Float[Array, " n"]],
     guess: Float[Array, " p"],
-    bounds: tuple[Any, Any],
+    bounds: tuple[ArrayLike, ArrayLike],
     args: PyTree,
     scale: float | Float[Array, ""],
     max_iterations: int,
@@ -329,7 +329,7 @@ _PATIENCE = 10
 
 def descend(
     problem: Any,
-    z: Any,
+    z: Float[Array, " n"],
     optimiser: optax.GradientTransformation,
     tolerance: float,
     monitor: Monitor,

@@ -1,7 +1,7 @@
 """The unknown parameters by name."""
 
 from collections.abc import Iterable, Mapping
-from typing import Annotated, Any
+from typing import Annotated
 
 import equinox as eqx
 import jax
@@ -38,7 +38,7 @@ class Parameters(eqx.Module):
     keys: tuple[str, ...] = eqx.field(static=True)
     members: tuple[Parameter, ...]
 
-    def __init__(self, members: Mapping[str, Any]):
+    def __init__(self, members: Mapping[str, PyTree]):
         """**Raises:** `ValueError` for guesses that their transforms cannot represent."""
         self.keys = tuple(members)
         self.members = tuple(_parameter(name, member) for name, member in members.items())
@@ -127,7 +127,7 @@ class Parameters(eqx.Module):
         return [member.transform.size(member.guess) for member in self.members]
 
 
-def _parameter(name: str, member: Any) -> Parameter:
+def _parameter(name: str, member: PyTree) -> Parameter:
     if isinstance(member, AbstractTransform):
         raise ValueError(f"`{name}` has no guess: give `Parameter(guess, {member!r})`.")
     if not isinstance(member, Parameter):

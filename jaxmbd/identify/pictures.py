@@ -23,7 +23,7 @@ def plot_fit(prediction: Prediction | Estimate, axes: Any = None) -> Any:
     """
     shown = _prediction(prediction)
     axes = _rows(shown, axes)
-    for j, (label, ax) in enumerate(zip(shown.labels, axes, strict=True)):
+    for j, ax in enumerate(axes):
         for k, (record, readings) in enumerate(zip(shown.records, shown.readings, strict=True)):
             used = record.weights[:, j] > 0
             name = record.name if len(shown.records) > 1 else "measured"
@@ -31,11 +31,8 @@ def plot_fit(prediction: Prediction | Estimate, axes: Any = None) -> Any:
                 record.time[used], record.measured[used, j], ".", color=f"C{k}", ms=3, label=name
             )
             ax.plot(record.time, readings[:, j], "k", lw=0.8)
-        ax.set_ylabel(label)
-        ax.grid(alpha=0.3)
     axes[0].plot([], [], "k", lw=0.8, label="computed")
     legend_above(axes[0])
-    axes[-1].set_xlabel("time [s]")
     return axes
 
 
@@ -57,10 +54,7 @@ def plot_residuals(prediction: Prediction | Estimate, axes: Any = None) -> Any:
             ax.plot(record.time, errors[:, j], ".-", color=f"C{k}", ms=2, lw=0.4)
         rms = shown.rms[label]
         ax.axhspan(-2 * rms, 2 * rms, color="0.5", alpha=0.15, lw=0)
-        ax.set_ylabel(label)
-        ax.grid(alpha=0.3)
     axes[0].set_title("computed - measured")
-    axes[-1].set_xlabel("time [s]")
     return axes
 
 
@@ -120,4 +114,8 @@ def _rows(shown: Prediction, axes: Any) -> np.ndarray:
     axes = np.atleast_1d(axes).ravel()
     if len(axes) != count:
         raise ValueError(f"There are {count} columns to plot, but `axes` has {len(axes)}.")
+    for label, ax in zip(shown.labels, axes, strict=True):
+        ax.set_ylabel(label)
+        ax.grid(alpha=0.3)
+    axes[-1].set_xlabel("time [s]")
     return axes

@@ -1,14 +1,13 @@
 """Simulations to compare with measurements."""
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Annotated, Any, NamedTuple
+from collections.abc import Sequence
+from typing import Annotated, NamedTuple
 
 import diffrax
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array
 
 from .._inputs import checked, positive
 from .._methods import AbstractEnforcement, UdwadiaKalaba
@@ -18,9 +17,8 @@ from .._results import RESULTS, succeeded
 from .._system import AbstractSystem
 from .problem import FitProblem, SimulationOptions, make_problem
 from .record import Record
-from .residuals import PartMotion, Squares
-from .sensors import Sample
-from .shooting import KnownStart, SingleShooting
+from .residuals import PartMotion
+from .sensors import SensorsGiven
 
 
 @printed
@@ -71,7 +69,7 @@ class Prediction(NamedTuple):
 def predict(
     system: AbstractSystem,
     records: Record | Sequence[Record],
-    sensors: Mapping[str, Callable[[Sample], Array]] | Callable[[Sample], Array],
+    sensors: SensorsGiven,
     *,
     dt: Annotated[float, positive],
     enforcement: AbstractEnforcement | None = None,
@@ -86,17 +84,8 @@ def predict(
     **Raises:** `ValueError` for records and sensors that do not match.
     """
     del progress
-    records = [records] if isinstance(records, Record) else list(records)
-    problem = make_problem(
-        _Given(system),
-        {},
-        records,
-        sensors,
-        SimulationOptions(dt, enforcement or UdwadiaKalaba(), scheme),
-        KnownStart(),
-        SingleShooting(),
-        Squares(),
-    )
+    options = SimulationOptions(dt, enforcement or UdwadiaKalaba(), scheme)
+    problem = make_problem(_Given(system), {}, records, sensors, options)
     return prediction_of(problem, _simulated(problem))
 
 
@@ -119,7 +108,7 @@ def prediction_of(problem: FitProblem, found: PartMotion) -> Prediction:
     """Combine the readings and verdicts of the parts into those of the records."""
     partition = problem.partition
     readings, of_parts = [[] for _ in problem.records], np.asarray(found.readings)
-    verdicts: list[Any] = [RESULTS.successful] * len(problem.records)
+    verdicts: list[RESULTS] = [RESULTS.successful] * len(problem.records)
     for k, (record, (begin, end)) in enumerate(zip(*partition[:2], strict=True)):
         readings[record].append(of_parts[k, : end - begin])
         result = jax.tree.map(lambda x, k=k: np.asarray(x)[k], found.result)

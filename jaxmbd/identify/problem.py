@@ -1,7 +1,7 @@
 """The residuals and their data, made from the arguments of `fit`."""
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import diffrax
@@ -26,13 +26,15 @@ from .least_squares import TracedLeastSquares, traced_least_squares
 from .leaves import Leaves
 from .parameters import Parameters
 from .record import Record
-from .residuals import AbstractLoss, Data, PartSimulation, Residuals
-from .sensors import Sample, Sensors
+from .residuals import AbstractLoss, Data, PartSimulation, Residuals, Squares
+from .sensors import Sample, Sensor, Sensors, SensorsGiven
 from .shooting import (
     AbstractShooting,
     AbstractStart,
+    KnownStart,
     Partition,
     Parts,
+    SingleShooting,
     UnknownStart,
     admissible,
     consistent,
@@ -70,7 +72,7 @@ class FitProblem(eqx.Module):
     labels: tuple[str, ...] = eqx.field(static=True)
     size: int = eqx.field(static=True)
     records: tuple[Record, ...]
-    sensors: Any
+    sensors: SensorsGiven
     dt: float
     count: int = eqx.field(static=True)
     scale: Array
@@ -86,14 +88,15 @@ class FitProblem(eqx.Module):
 def make_problem(
     model: Any,
     parameters: Any,
-    records: list[Record],
-    sensors: Any,
+    records: Record | Sequence[Record],
+    sensors: SensorsGiven,
     options: SimulationOptions,
-    start: AbstractStart,
-    shooting: AbstractShooting,
-    loss: AbstractLoss,
+    start: AbstractStart = KnownStart(),
+    shooting: AbstractShooting = SingleShooting(),
+    loss: AbstractLoss = Squares(),
 ) -> FitProblem:
     """The problem of a fit. **Raises:** `ValueError` for arguments that do not match, see `fit`."""
+    records = [records] if isinstance(records, Record) else list(records)
     if not records:
         raise ValueError("There is nothing to compare with: `records` is empty.")
     model = with_strong_types(model)
@@ -110,8 +113,8 @@ def make_problem(
     states = _states(records, places, system, shooting, options)
     data, free = _data(parts, places, states, system, start)
     rows = equations(system).row_count(*_point(states[0]))
-    sensor, names = _sensor(sensors)
-    labels = _labels(sensor, names, system, parts, states[0])
+    named = _named(sensors)
+    labels = _labels(named, system, parts, states[0])
     if len(labels) != parts.measured.shape[2]:
         raise ValueError(
             f"The sensors give {len(labels)} numbers, {list(labels)}, but the records have "
@@ -120,7 +123,7 @@ def make_problem(
     simulation = PartSimulation(
         model,
         parameters,
-        sensor,
+        Sensors(tuple(named.values())),
         begin,
         options.enforcement,
         options.scheme,
@@ -298,28 +301,28 @@ def _data(parts: Parts, partition: Partition, states, system, start) -> tuple[Da
     return data, int(free.sum()) * 2 * dof
 
 
-def _sensor(sensors: Any) -> tuple[Any, tuple[str, ...]]:
-    if isinstance(sensors, Mapping):
-        if not sensors:
-            raise ValueError("There is nothing to compare with: `sensors` is empty.")
-        for name, sensor in sensors.items():
-            conform(f'`sensors["{name}"]` of fit', sensor, Callable)
-        return Sensors(tuple(sensors.values())), tuple(sensors)
-    return sensors, ("",)
+def _named(sensors: SensorsGiven) -> Mapping[str, Sensor]:
+    named = sensors if isinstance(sensors, Mapping) else {"": sensors}
+    if not named:
+        raise ValueError("There is nothing to compare with: `sensors` is empty.")
+    for name, sensor in named.items():
+        conform(f'`sensors["{name}"]` of fit' if name else "`sensors` of fit", sensor, Callable)
+    return named
 
 
-def _labels(sensor, names, system, parts: Parts, state) -> tuple[str, ...]:
+def _labels(
+    sensors: Mapping[str, Sensor], system: AbstractSystem, parts: Parts, state: State
+) -> tuple[str, ...]:
     """A name for each number that the sensors give."""
-    members = sensor.members if isinstance(sensor, Sensors) and names != ("",) else (sensor,)
 
     def read(name, member):
         control = control_of(parts, jnp.array(0))
         t = jnp.asarray(state.t, state.q.dtype)
-        value = member(Sample(system, control, t, state.q, state.v))
+        value = member(Sample(system=system, control=control, t=t, q=state.q, v=state.v))
         return conform(f'reading of sensor "{name}"', value, Numbers)
 
     found = []
-    for name, member in zip(names, members, strict=True):
+    for name, member in sensors.items():
         out = jax.eval_shape(lambda name=name, member=member: jnp.asarray(read(name, member)))
         if out.size == 1:
             found.append(name or "reading")

@@ -29,13 +29,8 @@ class MeasuredInput(eqx.Module):
     def __init__(self, time: Any, values: Any):
         """**Raises:** `ValueError` for times that do not increase, for other shapes and for NaN."""
         time, values = _numbers("time", time), _numbers("values", values)
-        values = values[:, None] if values.ndim == 1 else values
         _check_times(time, 1, "an input")
-        if values.ndim != 2 or len(values) != len(time):
-            raise ValueError(
-                f"An input needs one row of values for each of its {len(time)} times, but "
-                f"`values` has shape {values.shape}."
-            )
+        values = _columns("an input", "values", values, time)
         if not np.all(np.isfinite(values)):
             row = np.argwhere(~np.isfinite(values))[0]
             raise ValueError(
@@ -104,12 +99,7 @@ class Record(eqx.Module):
         what = f'record "{name}"'
         time, measured = _numbers("time", time), _numbers("measured", measured)
         _check_times(time, 2, what)
-        measured = measured[:, None] if measured.ndim == 1 else measured
-        if measured.ndim != 2 or len(measured) != len(time):
-            raise ValueError(
-                f"{what} needs one row of measurements for each of its {len(time)} times, but "
-                f"`measured` has shape {measured.shape}."
-            )
+        measured = _columns(what, "measured", measured, time)
         weights = np.ones_like(measured) if weights is None else _weights(weights, measured, what)
         if not (np.all(np.isfinite(weights)) and np.all(weights >= 0)):
             raise ValueError(f"Weights of {what} must be finite and not negative.")
@@ -163,6 +153,17 @@ def _numbers(what: str, value: Any) -> np.ndarray:
         return np.asarray(value, float)
     except (TypeError, ValueError) as error:
         raise ValueError(f"`{what}` must be an array of numbers, but is {shown(value)}.") from error
+
+
+def _columns(what: str, name: str, rows: np.ndarray, time: np.ndarray) -> np.ndarray:
+    """The rows as a matrix, one for each time."""
+    rows = rows[:, None] if rows.ndim == 1 else rows
+    if rows.ndim != 2 or len(rows) != len(time):
+        raise ValueError(
+            f"`{name}` of {what} needs one row for each of its {len(time)} times, but has shape "
+            f"{rows.shape}."
+        )
+    return rows
 
 
 def _weights(weights: Any, measured: np.ndarray, what: str) -> np.ndarray:

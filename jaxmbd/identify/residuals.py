@@ -2,13 +2,13 @@
 
 import abc
 from collections.abc import Callable
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, NamedTuple
 
 import diffrax
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from .._extensible import Extensible
 from .._inputs import checked, positive
@@ -17,7 +17,7 @@ from .._methods import AbstractContinuousEnforcement, AbstractEnforcement
 from .._results import RESULTS, first_failure
 from .._search import Multipliers
 from .._simulate import simulate
-from .._system import State
+from .._system import AbstractSystem, State
 from .parameters import Parameters
 from .sensors import Sample
 from .shooting import Parts, consistent, control_of, displaced
@@ -141,7 +141,7 @@ class PartMotion(NamedTuple):
 class PartSimulation(eqx.Module):
     """The simulation of a part, as a function of the free numbers of parameters and start."""
 
-    model: Callable[..., Any]
+    model: Callable[..., AbstractSystem]
     parameters: Parameters
     sensor: Callable[[Sample], Array]
     start: Callable[..., State] | None
@@ -290,7 +290,7 @@ def _by_z(slope: Array, shared: int, data: Data, size: int) -> Array:
     return jax.vmap(add)(whole, slope[..., shared:], shared + data.places)[..., :size]
 
 
-def _for_each(fn: Callable[..., Any], count: int) -> Any:
+def _for_each(fn: Callable[..., PyTree], count: int) -> PyTree:
     """fn(k) of all parts. A single part is computed without a batch axis, which is faster."""
     if count == 1:
         return jax.tree.map(lambda x: jnp.asarray(x)[None], fn(jnp.array(0)))

@@ -1,7 +1,8 @@
 """Sensors, which are functions of a moment of the motion."""
 
 import abc
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, TypeAlias
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -151,10 +152,15 @@ class JointForce(AbstractSensor):
         return jnp.concatenate([wrench.force, wrench.torque])
 
 
+# Any function of a sample, and what `fit` takes: several by name, or one.
+Sensor: TypeAlias = Callable[[Sample], Array]
+SensorsGiven: TypeAlias = Mapping[str, Sensor] | Sensor
+
+
 class Sensors(AbstractSensor):
     """Several sensors, whose readings are concatenated."""
 
-    members: tuple[Any, ...]
+    members: tuple[Sensor, ...]
 
     def __call__(self, sample):
         return jnp.concatenate([jnp.ravel(sensor(sample)) for sensor in self.members])

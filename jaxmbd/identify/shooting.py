@@ -8,7 +8,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Float, Int, PyTree
 
 from .._assemble import assemble
 from .._compiler import as_one_program, picked, to_jax
@@ -158,7 +158,7 @@ class Parts(NamedTuple):
     t0: Float[Array, " parts"]
     t1: Float[Array, " parts"]
     record: Int[Array, " parts"]
-    controls: Any
+    controls: PyTree
 
 
 class Partition(NamedTuple):
@@ -208,7 +208,7 @@ def partition(records: Sequence[Record], shooting: AbstractShooting) -> tuple[Pa
     return parts, Partition(tuple(owner), tuple(slices), tuple(links))
 
 
-def _stacked(records: Sequence[Record]) -> Any:
+def _stacked(records: Sequence[Record]) -> PyTree:
     """The controls, stacked along a leading axis."""
     controls = [record.control for record in records]
     if all(isinstance(control, MeasuredInput) for control in controls):
@@ -236,6 +236,6 @@ def _equally_long(inputs: Sequence[MeasuredInput]) -> list[MeasuredInput]:
     ]
 
 
-def control_of(parts: Parts, record: Int[Array, ""]) -> Any:
+def control_of(parts: Parts, record: Int[Array, ""]) -> PyTree:
     """The control of one record."""
     return jax.tree.map(lambda x: x[record] if eqx.is_array(x) else x, parts.controls)

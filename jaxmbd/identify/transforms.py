@@ -6,7 +6,8 @@ from typing import Annotated, Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, PyTree
+from jax.typing import DTypeLike
+from jaxtyping import Array, ArrayLike, Float, PyTree
 
 from .._checks import with_dtype
 from .._compiler import numpy_if_concrete
@@ -101,7 +102,7 @@ class _Box(_Entrywise):
     """A linear map, clipped to bounds. Searches stay within the bounds."""
 
     @abc.abstractmethod
-    def range(self, guess) -> tuple[Any, Any, Any]:
+    def range(self, guess) -> tuple[ArrayLike, ArrayLike, ArrayLike]:
         """The least value, the largest value, and the change of the value if z changes by 1."""
 
     def value(self, guess, z):
@@ -246,7 +247,7 @@ class LogCholesky(AbstractTransform):
         guess.log_cholesky()  # raises its own error for a thin body
 
 
-def _of_unit_mass(tensor: Any, dtype: Any) -> Inertia:
+def _of_unit_mass(tensor: ArrayLike, dtype: DTypeLike) -> Inertia:
     return Inertia(jnp.ones((), dtype), jnp.asarray(tensor, dtype))
 
 
@@ -255,7 +256,7 @@ def is_entrywise(transform: AbstractTransform) -> bool:
     return isinstance(transform, _Entrywise)
 
 
-def _check_positive(name: str, guess: Any) -> None:
+def _check_positive(name: str, guess: ArrayLike) -> None:
     if not np.all(np.asarray(guess) > 0):
         raise ValueError(
             f"The guess of `{name}` must be positive, but is {guess}: start elsewhere, or use "

@@ -1,7 +1,5 @@
 """Merging the reduction states of many samples, in an order that depends only on their indices."""
 
-from typing import Any
-
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -11,7 +9,7 @@ from .reductions import AbstractReduction
 
 # Whether there is any good sample, and a list of the states of all reductions. The reductions
 # themselves are a pytree.
-States = tuple[Any, list[Any]]
+States = tuple[Array, list[PyTree]]
 
 
 def is_reduction(x) -> bool:
@@ -67,7 +65,7 @@ class Tree:
 
     def __init__(self, reductions: PyTree):
         self.reductions = reductions
-        self.nodes: dict[tuple[int, int], Any] = {}
+        self.nodes: dict[tuple[int, int], States] = {}
 
     def add(self, level: int, position: int, states: States) -> None:
         while (level, position ^ 1) in self.nodes:

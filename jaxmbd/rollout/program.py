@@ -56,7 +56,7 @@ class Program(NamedTuple):
     ahead: int  # chunks that are started while one is computed, so that no thread waits
     bytes: int
 
-    def start(self, pool: Executor, index: np.ndarray, rows: PyTree) -> Callable[[], Any]:
+    def start(self, pool: Executor, index: np.ndarray, rows: PyTree) -> Callable[[], PyTree]:
         """Start to compute a chunk. The returned function waits for its outputs, status and
         states."""
         index, rows = self._place((index, rows))
@@ -76,7 +76,7 @@ class Program(NamedTuple):
 
         return wait
 
-    def reduce(self, outputs: PyTree, status, index) -> Any:
+    def reduce(self, outputs: PyTree, status, index) -> PyTree:
         """States of the blocks of a chunk, or `None` if there are no reductions."""
         return None if self.merge is None else self.merge(*self._place((outputs, status, index)))
 
@@ -255,7 +255,7 @@ def _computed(
 _compile_once = functools.lru_cache(maxsize=8)(_compile)
 
 
-def _sample(one: Callable, shared: PyTree, key, index, row) -> tuple[Any, jax.Array]:
+def _sample(one: Callable, shared: PyTree, key, index, row) -> tuple[PyTree, jax.Array]:
     sample = index if row is None else eqx.combine(row, shared)
     returned = one(sample, jax.random.fold_in(key, index))
     if not jax.tree.leaves(returned):

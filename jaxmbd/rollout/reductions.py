@@ -62,6 +62,47 @@ def numbers(of: Callable[[PyTree], PyTree], output: PyTree) -> PyTree[Array]:
     return jax.tree.map(floating, of(output))
 
 
+class _AboutMean(AbstractReduction):
+    """Means over the good samples, and sums S of products about them: with d = mean_b - mean_a,
+
+    n = n_a + n_b,    mean = mean_a + d n_b / n,    S = S_a + S_b + product(d) n_a n_b / n.
+    """
+
+    of: Callable = everything
+
+    @abc.abstractmethod
+    def product(self, d: Array) -> Array:
+        """The product of the deviation d with itself."""
+
+    def numbers(self, output: PyTree) -> PyTree[Array]:
+        return numbers(self.of, output)
+
+    def single(self, output, index):
+        del index
+        mean = self.numbers(output)
+        S = jax.tree.map(lambda x: jnp.zeros_like(self.product(x)), mean)
+        return jnp.asarray(1), mean, S
+
+    def merge(self, a, b):
+        (n_a, mean_a, S_a), (n_b, mean_b, S_b) = a, b
+        n = n_a + n_b
+
+        def spread(x, y, S, T):
+            return S + T + self.product(y - x) * share(n_b, n, x.dtype) * n_a.astype(x.dtype)
+
+        return (
+            n,
+            jax.tree.map(lambda x, y: x + (y - x) * share(n_b, n, x.dtype), mean_a, mean_b),
+            jax.tree.map(spread, mean_a, mean_b, S_a, S_b),
+        )
+
+    def found(self, state: PyTree[Array]) -> tuple[int, PyTree, PyTree]:
+        """n, mean and the unbiased S / (n - 1)."""
+        n, mean, S = jax.tree.map(np.asarray, state)
+        unbiased = lambda x: x / (n - 1) if n > 1 else np.full_like(x, np.nan)  # noqa: E731
+        return int(n), mean, jax.tree.map(unbiased, S)
+
+
 @checked
 class Mean(AbstractReduction):
     """The mean of each entry over the good samples,
@@ -125,7 +166,7 @@ class MomentsResult:
 
 
 @checked
-class Moments(AbstractReduction):
+class Moments(_AboutMean):
     """Mean and variance of each entry over the good samples: with d = mean_b - mean_a,
 
         n = n_a + n_b,    mean = mean_a + d n_b / n,    S = S_a + S_b + d^2 n_a n_b / n,
@@ -142,33 +183,11 @@ class Moments(AbstractReduction):
     American Statistician 37, eqs. 2.1.
     """
 
-    of: Callable = everything
-
-    def single(self, output, index):
-        del index
-        mean = numbers(self.of, output)
-        return jnp.asarray(1), mean, jax.tree.map(jnp.zeros_like, mean)
-
-    def merge(self, a, b):
-        (n_a, mean_a, S_a), (n_b, mean_b, S_b) = a, b
-        n = n_a + n_b
-
-        def mean(x, y):
-            return x + (y - x) * share(n_b, n, x.dtype)
-
-        def squares(x, y, S, T):
-            return S + T + (y - x) ** 2 * share(n_b, n, x.dtype) * n_a.astype(x.dtype)
-
-        return (
-            n,
-            jax.tree.map(mean, mean_a, mean_b),
-            jax.tree.map(squares, mean_a, mean_b, S_a, S_b),
-        )
+    def product(self, d):
+        return d**2
 
     def result(self, state):
-        n, mean, S = jax.tree.map(np.asarray, state)
-        unbiased = lambda x: x / (n - 1) if n > 1 else np.full_like(x, np.nan)  # noqa: E731
-        return MomentsResult(int(n), mean, jax.tree.map(unbiased, S))
+        return MomentsResult(*self.found(state))
 
 
 @printed
@@ -204,7 +223,7 @@ class CovarianceResult:
 
 
 @checked
-class Covariance(AbstractReduction):
+class Covariance(_AboutMean):
     """Mean and covariance of k numbers over the good samples: with d = mean_b - mean_a,
 
         n = n_a + n_b,    mean = mean_a + d n_b / n,    C = C_a + C_b + d d^T n_a n_b / n,
@@ -222,27 +241,14 @@ class Covariance(AbstractReduction):
     Reference: Chan, Golub and LeVeque (1983), as for `Moments`, for pairs of numbers.
     """
 
-    of: Callable = everything
+    def numbers(self, output):
+        return ravel_pytree(super().numbers(output))[0]
 
-    def single(self, output, index):
-        del index
-        x = ravel_pytree(numbers(self.of, output))[0]
-        return jnp.asarray(1), x, jnp.zeros((x.size, x.size), x.dtype)
-
-    def merge(self, a, b):
-        (n_a, mean_a, C_a), (n_b, mean_b, C_b) = a, b
-        n, d = n_a + n_b, mean_b - mean_a
-        weight = share(n_b, n, d.dtype)
-        return (
-            n,
-            mean_a + d * weight,
-            C_a + C_b + jnp.outer(d, d) * weight * n_a.astype(d.dtype),
-        )
+    def product(self, d):
+        return jnp.outer(d, d)
 
     def result(self, state):
-        n, mean, C = (np.asarray(x) for x in state)
-        C = C / (n - 1) if n > 1 else np.full_like(C, np.nan)
-        return CovarianceResult(int(n), mean, C)
+        return CovarianceResult(*self.found(state))
 
 
 @printed

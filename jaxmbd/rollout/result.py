@@ -1,7 +1,6 @@
 """The result of a run."""
 
 import dataclasses
-from typing import Any
 
 import numpy as np
 from jaxtyping import PyTree
@@ -55,7 +54,7 @@ class Rollouts:
     n: int
     failures: Failures
     statistics: PyTree
-    outputs: Any
+    outputs: PyTree
     computed: int
     seconds: float
     seconds_to_compile: float

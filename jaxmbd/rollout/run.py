@@ -128,11 +128,11 @@ class Part:
     def _number(self, index: np.ndarray) -> np.ndarray:
         return index.astype(jnp.result_type(int))
 
-    def _start(self, index: np.ndarray) -> Callable[[], Any]:
+    def _start(self, index: np.ndarray) -> Callable[[], PyTree]:
         rows = self.samples.rows(self._inside(index))
         return self.program.start(self.pool, self._number(index), rows)
 
-    def _finish(self, chunk: tuple[list[int], Any, Callable], meter: Progress) -> None:
+    def _finish(self, chunk: tuple[list[int], np.ndarray, Callable], meter: Progress) -> None:
         blocks, index, wait = chunk
         outputs, status, states = wait()
         status = np.asarray(status)
@@ -148,7 +148,9 @@ class Part:
         self.computed += count
         meter.advance(count, sum(len(which) for which, _ in self.failed))
 
-    def _take(self, blocks: list[int], index: np.ndarray, status: np.ndarray, states: Any) -> None:
+    def _take(
+        self, blocks: list[int], index: np.ndarray, status: np.ndarray, states: PyTree
+    ) -> None:
         """Add a chunk to the statistics and the list of failures."""
         block = self.program.block
         real = (np.arange(index.size) < len(blocks) * block) & (index < self.samples.n)
@@ -230,7 +232,7 @@ def _power_of_two(chunk: int | None) -> int | None:
 @checked
 @says_when_compiling("rollouts")
 def run(
-    one: Callable[[Any, Array], PyTree],
+    one: Callable[[PyTree, Array], PyTree],
     samples: PyTree | int,
     *,
     key: Annotated[Any, random_key] = None,
@@ -329,7 +331,7 @@ def _check_reductions(reductions) -> None:
             )
 
 
-def _checked_devices(devices) -> list[Any]:
+def _checked_devices(devices: Sequence[Any] | None) -> list[Any]:
     local = jax.local_devices()
     devices = local if devices is None else list(devices)
     if not devices or any(device not in local for device in devices):

@@ -9,7 +9,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Float, Int, PyTree
 
 from .._checks import check_no_nan, with_dtype
 from .._compiler import all_concrete, as_one_program, numpy_if_concrete, to_jax
@@ -17,7 +17,7 @@ from .._extensible import Extensible
 from .._inputs import checked, finite, number, positive, shown, unjudged
 from .._system import AbstractSystem
 from .._tangent_space import difference, displaced
-from .._types import Control, RealScalarLike
+from .._types import Control, Coordinates, RealScalarLike, Velocity
 from .problem import Problem
 
 # Times this close to a grid point, as a share of an interval, count as that grid point.
@@ -34,11 +34,11 @@ class AbstractControl(Extensible):
     constants: ClassVar[tuple[str, ...]] = ()
 
     @abc.abstractmethod
-    def __call__(self, t: Any, q: Any, v: Any) -> Float[Array, " nu"]:
+    def __call__(self, t: RealScalarLike, q: Coordinates, v: Velocity) -> Float[Array, " nu"]:
         """u(t, q, v), for `simulate(control=...)`."""
 
     @abc.abstractmethod
-    def within(self, t: Any, q: Any, v: Any) -> Control:
+    def within(self, t: RealScalarLike, q: Coordinates, v: Velocity) -> Control:
         """The control during the interval that begins at (t, q, v)."""
 
 
@@ -351,13 +351,13 @@ class Sampled(AbstractControl):
         return Held(self(t, q, v))
 
 
-def within(control: Control, t: Any, q: Any, v: Any) -> Control:
+def within(control: Control, t: RealScalarLike, q: Coordinates, v: Velocity) -> Control:
     """The control during the interval that begins at (t, q, v). Callables other than an
     `AbstractControl` act continuously."""
     return control.within(t, q, v) if isinstance(control, AbstractControl) else control
 
 
-def trainable(control: Any) -> Any:
+def trainable(control: PyTree) -> PyTree:
     """Which leaves of a control an optimiser may change: all floating-point arrays, except the
     `constants` of an `AbstractControl`, such as times and bounds."""
 
@@ -388,7 +388,7 @@ def with_strong_types(problem: Problem) -> Problem:
     return with_dtype(problem, problem.state.q.dtype)
 
 
-def as_control(problem: Problem, guess: Any, name: str = "guess") -> Any:
+def as_control(problem: Problem, guess: Any, name: str = "guess") -> Control:
     """Turn the user's guess (`None`, an array or a callable) into a callable.
 
     **Raises:** `ValueError` for the wrong shape."""

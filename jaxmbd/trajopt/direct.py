@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
-from jaxtyping import ArrayLike, Bool
+from jaxtyping import Array, ArrayLike, Bool
 
 from .._compiler import is_concrete, to_jax
 from .._equations import equations
@@ -184,7 +184,7 @@ def _plan(
 @eqx.filter_jit
 def _judge(
     problem, dynamics, motion: Trajectory, lam, control, end, at_knots: bool
-) -> tuple[Plan, Any]:
+) -> tuple[Plan, Array]:
     """The plan, and the multipliers of all rows. These have the least norm among those with the
     same reactions J^T lam as the multipliers of the chosen rows."""
 

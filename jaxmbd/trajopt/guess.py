@@ -8,7 +8,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, ArrayLike, Float
+from jaxtyping import Array, ArrayLike, Float, PyTree
 
 from .._assemble import assemble
 from .._compiler import as_one_program, picked, to_jax
@@ -191,7 +191,7 @@ def _towards_end(problem: Problem) -> Guess:
 
 
 @as_one_program
-def _along(problem: Problem, path: Any) -> Guess:
+def _along(problem: Problem, path: list[tuple[Array, Array]]) -> Guess:
     q, v = (jnp.stack(x) for x in zip(*path, strict=True))
     u = jnp.clip(jnp.zeros(problem.nu, q.dtype), problem.lower, problem.upper)
     return Guess(q, v, jnp.broadcast_to(u, (problem.steps + 1, problem.nu)))
@@ -209,12 +209,14 @@ def _resample(problem: Problem, plan: Plan) -> Guess:
 
 
 @eqx.filter_jit
-def value_and_slope(rows: Callable, x: Any, data: Any) -> tuple[Any, Any]:
+def value_and_slope(rows: Callable, x: ArrayLike, data: PyTree) -> tuple[Array, Array]:
     """The values and Jacobian of rows(x, data). Define `rows` once, or it is compiled again."""
     return rows(x, data), jax.jacfwd(lambda x: rows(x, data))(x)
 
 
-def nearest_root(rows: Callable, x: np.ndarray, data: Any, chosen: Any = slice(None)) -> np.ndarray:
+def nearest_root(
+    rows: Callable, x: np.ndarray, data: PyTree, chosen: slice | np.ndarray = slice(None)
+) -> np.ndarray:
     """A point near x where the `chosen` entries of rows(x, data) vanish, or the last iterate if
     none is found. It is x if the values or the Jacobian are not finite. By the Gauss-Newton method,
     so that the entries may be redundant."""

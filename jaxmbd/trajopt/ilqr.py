@@ -150,7 +150,7 @@ def ilqr(
     return without_repetition(_plan(problem, state))
 
 
-def first_guess(problem: Problem, guess: Any) -> Any:
+def first_guess(problem: Problem, guess: Any) -> Guess | Control:
     """The user's guess as states and controls, or as a control to follow.
 
     **Raises:** `ValueError` for the wrong shape."""
@@ -210,7 +210,7 @@ def first_state(
     problem: Problem,
     guess: Guess | Control,
     penalty: Array,
-    multipliers: Any,
+    multipliers: Multipliers | None,
     room: int,
     replaceable: bool = False,
 ) -> SearchState:
@@ -239,7 +239,7 @@ def state_along(
     path: Trajectory,
     split: Bool[Array, ""],
     penalty: Array,
-    multipliers: Any,
+    multipliers: Multipliers | None,
     room: int,
     replaceable: bool = False,
 ) -> SearchState:

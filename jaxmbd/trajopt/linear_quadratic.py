@@ -2,12 +2,12 @@
 
 import abc
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax.core import Tracer
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Bool, Float, PyTree
 
 from .._equations import equations
 from .._extensible import Extensible
@@ -71,14 +71,14 @@ class FirstOrder(AbstractExpansion):
 
 def gradient_and_hessian(
     fn: Callable, z: Float[Array, " n"]
-) -> tuple[Float[Array, " n"], Float[Array, "n n"], Any, Any]:
+) -> tuple[Float[Array, " n"], Float[Array, "n n"], PyTree, PyTree]:
     """`first_and_second` of a scalar."""
     return first_and_second(fn, z, jax.jacfwd if z.shape[0] <= _FEW else jax.grad)
 
 
 def first_and_second(
     fn: Callable, z: Float[Array, " n"], derivative: Callable = jax.jacfwd
-) -> tuple[Any, Any, Any, Any]:
+) -> tuple[PyTree, PyTree, PyTree, PyTree]:
     """The first and second derivatives of what fn returns first, and its second output with the
     first derivatives. `derivative`: the mode of the first one."""
     (second, along), (first, rest) = jax.jacfwd(

@@ -1,6 +1,6 @@
 """The motion under a control on the grid of a problem, its cost and its conditions."""
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import diffrax
 import equinox as eqx
@@ -15,7 +15,7 @@ from .._results import RESULTS, first_failure
 from .._search import Multipliers
 from .._step import Stepper, off_branch
 from .._system import AbstractSystem, State
-from .._types import Control
+from .._types import Control, RealScalarLike
 from .controls import within
 from .problem import Problem
 
@@ -39,7 +39,7 @@ def stepper_of(problem: Problem) -> Stepper:
     return Stepper(problem.system, problem.enforcement, scheme)
 
 
-def startable(problem: Problem, t: Any, q: Array, v: Array) -> Bool[Array, ""]:
+def startable(problem: Problem, t: RealScalarLike, q: Array, v: Array) -> Bool[Array, ""]:
     """Whether a motion can start here: the parameters are in their ranges and the mass matrix is
     symmetric. The constraints need not hold during the search."""
     start = stepper_of(problem).init(State(t, q, v), start_tolerance=jnp.inf)
@@ -47,7 +47,7 @@ def startable(problem: Problem, t: Any, q: Array, v: Array) -> Bool[Array, ""]:
 
 
 def advance(
-    problem: Problem, t: Any, q: Any, v: Any, control: Control
+    problem: Problem, t: RealScalarLike, q: Array, v: Array, control: Control
 ) -> tuple[Array, Array, Bool[Array, ""]]:
     """The state after one control interval from (t, q, v), and whether it was reached. It is not
     checked that a motion can start there."""

@@ -37,7 +37,7 @@ class Term(eqx.Module):
     - `lower`, `upper`: the bounds of the rows, shape `(rows,)`, the same in each part.
     """
 
-    fn: Callable[[Any, Any], tuple[Any, Any]]
+    fn: Callable[[Array, PyTree], tuple[Array, Array]]
     index: Int[Array, "count size"] = eqx.field(converter=jnp.asarray)
     data: PyTree = None
     lower: Annotated[Float[Array, "..."], number] = eqx.field(converter=jnp.asarray, default=0.0)

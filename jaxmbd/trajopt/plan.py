@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, ArrayLike, Float, Int
 
 from .._compiler import (
     as_one_program,
@@ -24,10 +24,13 @@ from .._results import RESULTS, code, succeeded
 from .._search import with_value
 from .._system import AbstractStates
 from .._tangent_space import difference, displaced
+from .._types import Control
 from .controls import PiecewiseConstant, as_control, with_strong_types, within
 from .linear_quadratic import tangent
 from .motion import Trajectory, advance, conditions, cost, follow, largest_phi
 from .problem import Problem
+
+_States = tuple[Array, Array]
 
 # A plan is unstable if its drift exceeds this share of its path and errors grow more than so many
 # times. A coarse grid alone does not cause that.
@@ -48,7 +51,7 @@ class Performance(NamedTuple):
     drift: Float[Array, ""]
 
 
-def performance(problem: Problem, path: Trajectory, control: Any) -> Performance:
+def performance(problem: Problem, path: Trajectory, control: Control) -> Performance:
     """The performance of a path under a control. With the tangent map A(k) of each interval, and
     its gap d(k) from the next point of the path to the end of the simulated interval,
 
@@ -107,7 +110,7 @@ def with_rounding(path: Trajectory, growth: Array, drift: Array) -> Performance:
     return Performance(growth, jnp.where(jnp.isnan(drift), jnp.inf, drift))
 
 
-def verdict(problem: Problem, path: Trajectory, result: Any, found: Performance) -> Any:
+def verdict(problem: Problem, path: Trajectory, result: RESULTS, found: Performance) -> RESULTS:
     """The result, unless the motion leaves the path because it is unstable."""
     start = path.q[0], path.v[0]
     way = jnp.max(
@@ -161,7 +164,7 @@ class Plan(AbstractStates):
     result: RESULTS
     iterations: Int[Array, "*batch"]
     history: Float[Array, "*batch iterations"]
-    control: Any
+    control: Control
     multipliers: Float[Array, "*batch points nc"] | None = None
     message: str = eqx.field(static=True, default="")
 
@@ -195,10 +198,10 @@ class Plan(AbstractStates):
 def make_plan(
     problem: Problem,
     path: Trajectory,
-    control: Any,
+    control: Control,
     result: RESULTS,
-    iterations: Any,
-    history: Any,
+    iterations: ArrayLike,
+    history: Array,
     found: Performance | None = None,
 ) -> Plan:
     """The plan of a motion under a control, with the verdict. `found`: the growth and drift, if
@@ -249,7 +252,7 @@ def perform(problem: Problem, control: Any) -> Plan:
 
 
 @eqx.filter_jit
-def _simulate(problem: Problem, control: Any) -> Plan:
+def _simulate(problem: Problem, control: Control) -> Plan:
     path = follow(problem, control)
     result = RESULTS.where(path.good, RESULTS.successful, RESULTS.failed_start)
     value = cost(problem, path)
@@ -313,7 +316,7 @@ def replay(
 
 
 @as_one_program
-def _drift(problem: Problem, planned: Any, simulated: Any) -> tuple[Array, Array]:
+def _drift(problem: Problem, planned: _States, simulated: _States) -> tuple[Array, Array]:
     """The deviations, and the largest of them."""
     drift = jax.vmap(lambda x, y: difference(problem.system, x, y))(planned, simulated)
     return drift, jnp.max(jnp.abs(drift))

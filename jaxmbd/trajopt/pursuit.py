@@ -1,7 +1,5 @@
 """The motion of a plant under a receding horizon, and the verdict on it."""
 
-from typing import Any
-
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
@@ -121,7 +119,7 @@ class Watch:
         self._highest = 0.0  # the largest |cost| of all plans
         self._astray = False
 
-    def doubts(self, cost: float, ends: tuple[float, float], result: Any) -> bool:
+    def doubts(self, cost: float, ends: tuple[float, float], result: RESULTS) -> bool:
         """Whether a plan calls for searches from other guesses: it is astray or costs far more than
         those before, or its search ended at no minimum."""
         if self._astray or self._leaves(cost, ends) or not np.isfinite(cost):

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optimistix as optx
-from jaxtyping import Array, ArrayLike, Bool, Float
+from jaxtyping import Array, ArrayLike, Bool, Float, PyTree
 
 from .._compiler import to_jax
 from .._inputs import at_least, checked, not_negative, positive
@@ -18,6 +18,7 @@ from .._search import (
     Iterate,
     Monitor,
     Multipliers,
+    Optimiser,
     as_minimiser,
     first_iterate,
     iterate,
@@ -160,21 +161,23 @@ class Setting(eqx.Module):
     """The data that all iterations share."""
 
     problem: Problem
-    optimiser: Any
+    optimiser: Optimiser
     bounds: Bounds = eqx.field(static=True)
     tolerance: Float[Array, ""]
     condition_tolerance: Float[Array, ""]
     penalty: Float[Array, ""]
 
     @classmethod
-    def of(cls, problem: Problem, optimiser: Any, bounds: Any, numbers: tuple) -> "Setting":
+    def of(
+        cls, problem: Problem, optimiser: Optimiser | None, bounds: Bounds, numbers: tuple
+    ) -> "Setting":
         """Make the data from the arguments of `shooting`."""
         problem = with_strong_types(problem)
         optimiser = optx.BFGS(rtol=1e-8, atol=1e-8) if optimiser is None else optimiser
         arrays = (jnp.asarray(x, problem.dt.dtype) for x in numbers)
         return cls(problem, optimiser, bounds, *arrays)
 
-    def control(self, guess: Any) -> Any:
+    def control(self, guess: Any) -> AbstractBounded:
         """The control to optimise."""
         problem = self.problem
         return self.bounds(as_control(problem, guess), problem.lower, problem.upper).start()
@@ -195,7 +198,7 @@ class _Round(NamedTuple):
     the guess has a motion."""
 
     iterate: Iterate
-    rest: Any
+    rest: PyTree
     multipliers: Multipliers
     good: Bool[Array, ""]
 
@@ -204,7 +207,7 @@ class _Round(NamedTuple):
         return self.iterate.done
 
     @property
-    def control(self) -> Any:
+    def control(self) -> Control:
         return eqx.combine(self.iterate.y, self.rest)
 
 
@@ -216,7 +219,7 @@ def _loss(unknowns, args):
     return value, (cost(problem, path), largest_violation(*conditions(problem, path)))
 
 
-def _first_round(setting: Setting, control: Any) -> _Round:
+def _first_round(setting: Setting, control: Control) -> _Round:
     path = follow(setting.problem, control)
     value = cost(setting.problem, path)
     multipliers = Multipliers.zeros(*conditions(setting.problem, path), setting.penalty)
@@ -271,7 +274,7 @@ BATCH: Any = (*(eqx.filter_jit(over_starts(fn)) for fn in _PARTS), over_starts(_
 
 
 def search(
-    setting: Setting, control: Any, limits: tuple[int, int], progress: bool, parts: Any
+    setting: Setting, control: Control, limits: tuple[int, int], progress: bool, parts: Any
 ) -> Plan:
     """The plan that minimises the cost over the unknowns of a control, or of a batch of controls.
     `limits`: those of iterations in a round, and of rounds. `parts`: `SINGLE` or `BATCH`."""

@@ -1,12 +1,13 @@
 """The nonlinear program of a problem and a transcription."""
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array, Int, PyTree
 
 from .._assemble import assemble
 from .._compiler import picked, set_at, to_jax
@@ -20,7 +21,7 @@ from .guess import Guess, nearest_root, value_and_slope
 from .motion import final_conditions, final_cost, path_conditions
 from .nlp import NonlinearProgram, Term
 from .problem import Problem
-from .transcriptions import AbstractTranscription, Dynamics, Interval, Variables, split
+from .transcriptions import AbstractTranscription, Dynamics, Interval, Knot, Variables, split
 
 # The largest velocity across the constraints in an interval, as a share of the velocity, and at
 # rest [m/s, rad/s].
@@ -72,20 +73,23 @@ def _jump(interval, across):
     return (across @ across - allowed)[None]
 
 
-class _Level(_Part):
-    """The rows Phi'' = 0 or Psi' = 0 at a grid point, which determine its multipliers."""
+class _AtKnot(_Part):
+    """Rows at a grid point, `rows(dynamics, t, knot)`."""
+
+    rows: Callable[[Dynamics, Array, Knot], Array]
 
     def __call__(self, x, k):
-        knot = self.knot(x[1:])
-        return self.none(x), self.dynamics.at(self.time(x[0], k), *knot).level
+        return self.none(x), self.rows(self.dynamics, self.time(x[0], k), self.knot(x[1:]))
 
 
-class _Manifold(_Part):
-    """The rows Phi = 0, and Phi' = 0 or Psi = 0, at a grid point."""
+def _level(dynamics: Dynamics, t: Array, knot: Knot) -> Array:
+    """Phi'' = 0 or Psi' = 0, which determine the multipliers of the point."""
+    return dynamics.at(t, *knot).level
 
-    def __call__(self, x, k):
-        q, v, *_ = self.knot(x[1:])
-        return self.none(x), on_manifold(self.dynamics, self.time(x[0], k), q, v)
+
+def _manifold(dynamics: Dynamics, t: Array, knot: Knot) -> Array:
+    """Phi = 0, and Phi' = 0 or Psi = 0."""
+    return on_manifold(dynamics, t, knot.q, knot.v)
 
 
 class _Path(_Part):
@@ -101,7 +105,7 @@ class _Path(_Part):
 class _End(_Part):
     """The final cost, and the chosen `rows` of the final conditions and the manifold at the end."""
 
-    rows: Any
+    rows: Int[Array, " kept"]
 
     def __call__(self, x, k):
         q, v, *_ = self.knot(x[1:])
@@ -133,7 +137,7 @@ def transcribe(
     problem: Problem,
     transcription: AbstractTranscription,
     guess: Guess,
-    duration: tuple[Any, Any],
+    duration: tuple[float, float],
 ) -> Transcribed:
     """The program whose solution is the plan. `duration`: the bounds of the duration [s]."""
     q, v, _ = guess
@@ -179,9 +183,9 @@ def _terms(part: _Part, rows_at_end: np.ndarray) -> tuple[Term, ...]:
         term(_End(*shared, to_jax(rows_at_end)), knots[-1:], numbers[-1:]),
     ]
     if part.dynamics.rows.size:
-        terms.append(term(_Manifold(*shared), knots[1:-1], numbers[1:-1]))
+        terms.append(term(_AtKnot(*shared, _manifold), knots[1:-1], numbers[1:-1]))
         if transcription.at_knots:
-            terms.append(term(_Level(*shared), knots, numbers))
+            terms.append(term(_AtKnot(*shared, _level), knots, numbers))
     if path and transcription.at_knots:
         terms.append(term(_Path(*shared), knots, numbers, path))
     elif path:
@@ -296,7 +300,7 @@ def _sampled(system, t, q, v, push):
 
 
 def implied(
-    rows: Callable, size: int, first: int, data: Any = None, displacement: float = 0.05
+    rows: Callable, size: int, first: int, data: PyTree = None, displacement: float = 0.05
 ) -> np.ndarray:
     """Indices of rows that imply the others where all rows hold. They are independent, and the
     first `first` rows are chosen before others. A row is also kept if its gradient depends on the

@@ -1,13 +1,13 @@
 """Transcriptions, which turn an interval of the grid into a few equations."""
 
 import abc
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, ArrayLike, Float, Int
 
 from .._compiler import inverse
 from .._extensible import Extensible
@@ -112,7 +112,7 @@ class Dynamics(eqx.Module):
     holonomic: Int[Array, " nh"]
     rows: Int[Array, " nc"]
 
-    def at(self, t: RealScalarLike, q: Coordinates, v: Velocity, u: Any, lam: Rows) -> Instant:
+    def at(self, t: RealScalarLike, q: Coordinates, v: Velocity, u: Array, lam: Rows) -> Instant:
         """The motion at one instant."""
         here = point(self.system, Held(u), t, q, v).dense()
         J = here.rows.J[self.rows]
@@ -127,7 +127,7 @@ class Dynamics(eqx.Module):
             here.M,
         )
 
-    def ends(self, interval: Any) -> tuple[Instant, Instant]:
+    def ends(self, interval: "Interval") -> tuple[Instant, Instant]:
         """The motion at both ends of an interval."""
         t, h, begin, end, _ = interval
         times = jnp.stack([t, t + h])
@@ -159,7 +159,7 @@ class Interval(NamedTuple):
     h: Scalar
     begin: Knot
     end: Knot
-    own: tuple[Any, ...]
+    own: tuple[Array, ...]
 
 
 class Equations(NamedTuple):
@@ -198,7 +198,9 @@ class AbstractTranscription(Extensible):
         """The equations of an interval."""
 
     @abc.abstractmethod
-    def control(self, t0: Any, dt: Any, knots: Any, own: Any) -> AbstractControl:
+    def control(
+        self, t0: ArrayLike, dt: ArrayLike, knots: ArrayLike, own: ArrayLike
+    ) -> AbstractControl:
         """The control of a solution, from its values at grid points (`knots`) and in the intervals
         (`own`)."""
 
@@ -242,7 +244,9 @@ class Trapezoidal(AbstractTranscription):
         costs = cost_rate(problem, t, q0, v0, u0) + cost_rate(problem, t + h, q1, v1, u1)
         return Equations(h / 2 * costs, defects, jnp.zeros(0, q0.dtype), across)
 
-    def control(self, t0: Any, dt: Any, knots: Any, own: Any) -> PiecewiseLinear:
+    def control(
+        self, t0: ArrayLike, dt: ArrayLike, knots: ArrayLike, own: ArrayLike
+    ) -> PiecewiseLinear:
         del own
         return PiecewiseLinear(t0, dt, knots)
 
@@ -297,7 +301,9 @@ class HermiteSimpson(AbstractTranscription):
         cost = h / 6 * (costs[0] + 4 * costs[1] + costs[2])
         return Equations(cost, defects, path_conditions(problem, t + h / 2, q, v, u), across)
 
-    def control(self, t0: Any, dt: Any, knots: Any, own: Any) -> PiecewiseQuadratic:
+    def control(
+        self, t0: ArrayLike, dt: ArrayLike, knots: ArrayLike, own: ArrayLike
+    ) -> PiecewiseQuadratic:
         return PiecewiseQuadratic(t0, dt, knots, own)
 
 
@@ -359,6 +365,8 @@ class DirectMultipleShooting(AbstractTranscription):
         cost = step * jnp.sum((costs[1:] + costs[:-1]) / 2)
         return Equations(cost, defects, path_conditions(problem, t, q0, v0, u), across)
 
-    def control(self, t0: Any, dt: Any, knots: Any, own: Any) -> PiecewiseConstant:
+    def control(
+        self, t0: ArrayLike, dt: ArrayLike, knots: ArrayLike, own: ArrayLike
+    ) -> PiecewiseConstant:
         del knots
         return PiecewiseConstant(t0, dt, own)

@@ -58,7 +58,7 @@ def of_system(parameters, records=None):
      lambda: record(measured=np.where(TIMES == TIMES[3], np.nan, 1))),
     ("times-that-fall", "must increase", lambda: timed([0.0, 2.0, 1.0])),
     ("a-time-twice", "stands in rows 1 and 2", lambda: timed([0.0, 1.0, 1.0])),
-    ("too-few-rows", "one row of measurements", lambda: record(measured=np.zeros(7))),
+    ("too-few-rows", "`measured` of .* needs one row", lambda: record(measured=np.zeros(7))),
     ("weights-of-another-shape", "`weights` of", lambda: record(weights=np.ones(3))),
     ("time-nan", "is NaN", lambda: timed([0.0, np.nan])),
     ("time-of-text", "array of numbers", lambda: timed(["a", "b"])),
