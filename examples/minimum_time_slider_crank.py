@@ -139,8 +139,9 @@ def main() -> None:
         plans[name] = plan
         print(f"\n{name}: {float(plan.cost):.6f} s, {float(plan.cost) / exact - 1:+.1e} of it")
         print(plan)
-        replay = mbd.trajopt.replay(given, plan, substeps=20)
-        print(f"  simulated, its controls end {float(jnp.abs(replay.drift[-1, 0])):.1e} rad beside")
+        performed = mbd.trajopt.perform(given, plan, substeps=20)
+        beside = given.system.difference(plan.q[-1], performed.q[-1])[0]
+        print(f"  simulated, its controls end {abs(float(beside)):.1e} rad beside")
     draw(plans, exact).savefig(arguments.output, dpi=150)
     print(f"picture: {arguments.output}")
 

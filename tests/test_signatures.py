@@ -250,7 +250,7 @@ MADE_INSIDE = set(
     "BlockDiagonal BlockRows BodyIndices CompilationCache ConstraintEquations ConstraintOperator "
     "ContactMemory ContactPoints ContactRows ContactState Correction CoupledBlocks Dependents "
     "Ends Frames Layout Motion Multipliers Page Placement Point Pose RESULTS RowImpulse "
-    "Sample SingleShooting Step StepperState Twist Wrench".split()
+    "Sample SingleShooting Starts Step StepperState Twist Wrench".split()
 )
 
 

@@ -99,7 +99,7 @@ def _choice(path: str, mechanism: Any) -> tuple[dict[str, Any], Any]:
             transform = identify.Positive()
         guess = options.get("guess", np.asarray(identify.leaf(mechanism, name)))
         chosen[name] = identify.Parameter(np.asarray(guess, float), transform)
-    unknown = identify.UnknownStart() if start == "unknown" else identify.KnownStart()
+    unknown = identify.UnknownStart() if start == "unknown" else None
     return chosen, unknown
 
 

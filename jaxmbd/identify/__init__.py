@@ -37,8 +37,6 @@ from .sensors import JointPosition as JointPosition
 from .sensors import JointRate as JointRate
 from .sensors import Sample as Sample
 from .shooting import AbstractShooting as AbstractShooting
-from .shooting import AbstractStart as AbstractStart
-from .shooting import KnownStart as KnownStart
 from .shooting import MultipleShooting as MultipleShooting
 from .shooting import SingleShooting as SingleShooting
 from .shooting import UnknownStart as UnknownStart

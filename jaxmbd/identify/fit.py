@@ -28,7 +28,7 @@ from .problem import FitProblem, SimulationOptions, make_problem
 from .record import Record
 from .residuals import AbstractLoss, Data, PartMotion, Squares, continuity
 from .sensors import SensorsGiven
-from .shooting import AbstractShooting, AbstractStart, KnownStart, SingleShooting
+from .shooting import AbstractShooting, SingleShooting, UnknownStart
 
 # The method of multipliers: the first penalty relative to the number of measurements, the largest
 # number of rounds, and the violation at which they end, in units of the state.
@@ -61,7 +61,7 @@ def fit(
     dt: Annotated[float, positive],
     enforcement: AbstractEnforcement | None = None,
     scheme: diffrax.AbstractSolver | None = None,
-    start: AbstractStart = KnownStart(),
+    start: UnknownStart | None = None,
     shooting: AbstractShooting = SingleShooting(),
     loss: AbstractLoss = Squares(),
     optimiser: optx.AbstractLeastSquaresSolver | optax.GradientTransformation | None = None,
@@ -100,7 +100,7 @@ def fit(
       of the records.
     - `dt`: the largest step of the simulations [s]. Each part is divided into equal steps.
     - `enforcement`: default `UdwadiaKalaba()`. `scheme`: as in `simulate`.
-    - `start`: `UnknownStart()` to find the initial states as well.
+    - `start`: `UnknownStart()` to find the initial states as well; default those of the records.
     - `shooting`: `MultipleShooting(parts)` for long or chaotic motions or bad guesses.
     - `loss`: `Huber()` or `Cauchy()` for measurements with outliers.
     - `optimiser`: default the Levenberg-Marquardt method within bounds. Or any least-squares solver

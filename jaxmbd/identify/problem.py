@@ -30,8 +30,6 @@ from .residuals import AbstractLoss, Data, PartSimulation, Residuals, Squares
 from .sensors import Sample, Sensor, Sensors, SensorsGiven
 from .shooting import (
     AbstractShooting,
-    AbstractStart,
-    KnownStart,
     Partition,
     Parts,
     SingleShooting,
@@ -91,7 +89,7 @@ def make_problem(
     records: Record | Sequence[Record],
     sensors: SensorsGiven,
     options: SimulationOptions,
-    start: AbstractStart = KnownStart(),
+    start: UnknownStart | None = None,
     shooting: AbstractShooting = SingleShooting(),
     loss: AbstractLoss = Squares(),
 ) -> FitProblem:
@@ -263,7 +261,7 @@ def _follows(model, parameters: Parameters, state: State) -> bool:
 def _data(parts: Parts, partition: Partition, states, system, start) -> tuple[Data, int]:
     """The data, and the number of free numbers of the starts."""
     count, links = len(states), np.array(partition.links, int)
-    unknown = isinstance(start, UnknownStart)
+    unknown = start is not None
     begins = np.ones(count, bool)
     begins[links + 1] = False
     none = np.zeros((len(states[0].v), 0))

@@ -23,16 +23,8 @@ from .._system import AbstractSystem, State
 from .record import MeasuredInput, Record
 
 
-class AbstractStart(Extensible):
-    """Whether the initial states of records are known."""
-
-
-class KnownStart(AbstractStart):
-    """Each record starts from its own `start`."""
-
-
 @checked
-class UnknownStart(AbstractStart):
+class UnknownStart(eqx.Module):
     """The initial state of each record is found as well. It has two free numbers for each degree of
     freedom, along the admissible directions at its guess.
 

@@ -26,14 +26,12 @@ from .nlp import SciPy as SciPy
 from .nlp import Term as Term
 from .nlp import Uno as Uno
 from .plan import Plan as Plan
-from .plan import Replay as Replay
 from .plan import perform as perform
-from .plan import replay as replay
 from .problem import Problem as Problem
 from .pursuit import Pursuit as Pursuit
 from .receding_horizon import receding_horizon as receding_horizon
+from .shooting import Starts as Starts
 from .shooting import best as best
-from .shooting import multi_start as multi_start
 from .shooting import shooting as shooting
 from .transcriptions import AbstractTranscription as AbstractTranscription
 from .transcriptions import DirectMultipleShooting as DirectMultipleShooting

@@ -19,10 +19,10 @@ from .._compiler import (
     to_jax,
 )
 from .._inputs import at_least, checked
-from .._printed import judged, largest, printed
+from .._printed import judged, printed
 from .._results import RESULTS, code, succeeded
 from .._search import with_value
-from .._system import AbstractStates
+from .._system import AbstractStates, AbstractSystem
 from .._tangent_space import difference, displaced
 from .._types import Control
 from .controls import PiecewiseConstant, as_control, with_strong_types, within
@@ -138,7 +138,7 @@ class Plan(AbstractStates):
       |Phi| at the points of the grid.
     - `growth`: the largest factor by which a small deviation from the plan has grown at its end.
     - `drift`: how far the motion under `control` leaves the plan, to first order and with rounding
-      errors: the largest entry of a displacement and difference of velocity, as `Replay.largest`.
+      errors: the largest entry of a displacement and difference of velocity.
     - `result`: a member of `mbd.RESULTS`; `RESULTS[plan.result]` is the verdict in words.
     - `iterations`: the number of iterations taken.
     - `history`: the cost of the guess and after each iteration. If the number of iterations was
@@ -229,24 +229,48 @@ def make_plan(
 
 
 @checked
-def perform(problem: Problem, control: Any) -> Plan:
+def perform(
+    problem: Problem, control: Any, *, substeps: Annotated[int | None, at_least(1)] = None
+) -> Plan:
     """Simulate the motion of `problem` under a control, and evaluate its costs and conditions.
 
     Tables and `Feedback` give a constant u in each interval. Other callables act continuously, as
     in `simulate`. To try a plan on another system (other parameters, another start), change the
     problem: `eqx.tree_at(lambda p: p.system, problem, other)`.
 
+    To see what the controls of a plan really do, give the plan. The accuracy of a collocated motion
+    depends on its grid. Open-loop controls of an unstable motion drift on any grid.
+
     **Arguments:**
 
-    - `control`: a callable (t, q, v) -> u, or controls of shape `(steps, nu)` or `(nu,)`.
+    - `control`: a callable (t, q, v) -> u, controls of shape `(steps, nu)` or `(nu,)`, or a `Plan`
+      on the grid of the problem, whose control and duration are taken.
+    - `substeps`: the steps of the simulation in each interval, default as in the problem.
 
     **Returns:** a `Plan`. Its `result` is `RESULTS.unstable` if rounding errors grow to the size of
-    the motion, and `RESULTS.failed_start` if the simulation failed.
+    the motion, and `RESULTS.failed_start` if the simulation failed. Its `drift` from a plan that
+    was given is measured.
 
-    **Raises:** `ValueError` for controls of another shape.
+    **Raises:** `ValueError` for controls of another shape, and for a plan on another grid.
     """
-    problem = with_strong_types(problem)
+    problem, given = with_strong_types(problem), None
+    if substeps is not None:
+        problem = dataclasses.replace(problem, substeps=substeps)
+    if isinstance(control, Plan):
+        given = control
+        if given.t.shape != (problem.steps + 1,):
+            raise ValueError(
+                f"A plan to perform must be on the grid of the problem, {problem.steps} intervals, "
+                f"but has times of shape {given.t.shape}: use the problem that it is of."
+            )
+        control = given.control
+        begin, end = (picked(given.t, k) for k in (0, -1))
+        duration = to_jax(numpy_if_concrete(begin).subtract(end, begin))
+        problem = eqx.tree_at(lambda p: p.duration, problem, duration)
     plan = _simulate(problem, as_control(problem, control, "control"))
+    if given is not None:
+        drift = _drift(problem.system, (given.q, given.v), (plan.q, plan.v))
+        plan = dataclasses.replace(plan, drift=drift)
     good = is_concrete(code(plan.result)) and np.all(succeeded(plan.result))
     return dataclasses.replace(plan, message=_GIVEN) if good else plan
 
@@ -267,56 +291,8 @@ def without_repetition(plan: Plan) -> Plan:
     return eqx.tree_at(lambda p: p.history, plan, history)
 
 
-@printed
-class Replay(eqx.Module):
-    """The result of `replay`.
-
-    **Fields:**
-
-    - `simulated`: the simulated motion, as a `Plan`.
-    - `drift`: the displacement and difference of velocity from the plan to the simulated motion at
-      each point of the grid, shape `(n + 1, 2 nv)`.
-    - `largest`: the largest entry of `drift` in absolute value.
-    """
-
-    simulated: Plan
-    drift: Float[Array, "points nx"]
-    largest: Float[Array, ""]
-
-    def __str__(self) -> str:
-        drift = f"{largest(self.largest):.3g}"
-        return f"simulated again: the motion drifts from the plan by at most {drift}"
-
-
-@checked
-def replay(
-    problem: Problem, plan: Plan, *, substeps: Annotated[int | None, at_least(1)] = None
-) -> Replay:
-    """Simulate the controls of a plan from its start, by the enforcement and scheme of the problem,
-    and compare the motion with the plan. The accuracy of a collocated motion depends on its grid.
-    Open-loop controls of an unstable motion drift on any grid.
-
-    **Arguments:**
-
-    - `problem`: the problem of the plan. The duration is taken from the plan.
-    - `substeps`: the steps of the simulation in each interval, default as in the problem.
-    """
-    if plan.t.shape != (problem.steps + 1,):
-        raise ValueError(
-            f"Argument `plan` of replay must be on the grid of the problem, {problem.steps} "
-            f"intervals, but has times of shape {plan.t.shape}: use the problem that it is of."
-        )
-    begin, end = (picked(plan.t, k) for k in (0, -1))
-    duration = to_jax(numpy_if_concrete(begin).subtract(end, begin))
-    problem = eqx.tree_at(lambda p: p.duration, problem, duration)
-    if substeps is not None:
-        problem = dataclasses.replace(problem, substeps=substeps)
-    simulated = perform(problem, plan.control)
-    return Replay(simulated, *_drift(problem, (plan.q, plan.v), (simulated.q, simulated.v)))
-
-
 @as_one_program
-def _drift(problem: Problem, planned: _States, simulated: _States) -> tuple[Array, Array]:
-    """The deviations, and the largest of them."""
-    drift = jax.vmap(lambda x, y: difference(problem.system, x, y))(planned, simulated)
-    return drift, jnp.max(jnp.abs(drift))
+def _drift(system: AbstractSystem, planned: _States, simulated: _States) -> Array:
+    """The largest entry of a displacement and difference of velocity at any time."""
+    between = lambda x, y: difference(system, x, y)  # noqa: E731
+    return jnp.max(jnp.abs(jax.vmap(between)(planned, simulated)))

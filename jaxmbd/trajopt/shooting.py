@@ -35,6 +35,34 @@ from .problem import Problem
 Bounds: TypeAlias = Callable[[Control, Array, Array], AbstractBounded]
 
 
+class Starts(NamedTuple):
+    """Several guesses from which `shooting` searches at once. `mbd.trajopt.best` selects the best
+    plan.
+
+    **Fields:** `guesses`: controls of shape `(starts, steps, nu)`, or a callable whose arrays all
+    have a leading axis of starts, as made by `eqx.filter_vmap` of its constructor.
+    """
+
+    guesses: ArrayLike | Control
+
+    def checked(self, problem: Problem) -> ArrayLike | Control:
+        """The guesses. **Raises:** `ValueError` for a wrong shape."""
+        if callable(self.guesses):
+            leaves = jax.tree.leaves(eqx.filter(self.guesses, eqx.is_array))
+            sizes = {x.shape[0] if x.ndim else None for x in leaves}
+            if len(sizes) != 1 or None in sizes:
+                raise ValueError(
+                    "Arrays of a callable in `guesses` must all have one leading axis of starts, "
+                    f"but have shapes {[x.shape for x in leaves]}."
+                )
+        elif np.ndim(self.guesses) != 3:
+            raise ValueError(
+                f"`guesses` of Starts must have shape (starts, {problem.steps}, {problem.nu}), but "
+                f"has {np.shape(self.guesses)}."
+            )
+        return self.guesses
+
+
 @checked
 @says_when_compiling("shooting")
 def shooting(
@@ -68,7 +96,7 @@ def shooting(
 
     - `problem`: the problem to solve.
     - `guess`: controls of shape `(steps, nu)` or `(nu,)`, or a callable (t, q, v) -> u; default
-      zero.
+      zero. Or several of them, as `Starts`.
     - `optimiser`: one of optax, such as `optax.adam(1e-2)` or `optax.lbfgs()`, or a minimiser of
       optimistix; default `optimistix.BFGS(rtol=1e-8, atol=1e-8)`.
     - `bounds`: the kind of control within the bounds, `mbd.trajopt.Squashed` (default) or
@@ -80,61 +108,20 @@ def shooting(
     - `penalty`: rho of the first round. It grows tenfold after each round that gains little.
     - `progress`: whether to show a bar.
 
-    **Returns:** a `Plan` whose `control` is the optimised one, with its bounds.
+    **Returns:** a `Plan` whose `control` is the optimised one, with its bounds. Of several starts
+    every field has their axis first.
 
     **Raises:** `ValueError` for a guess of the wrong shape, an optimiser of no known kind, or
     bounds that do not suit the control.
 
     Reference: Nocedal and Wright (2006), Numerical Optimization, chapters 6, 7 and 17.
     """
-    numbers = tolerance, condition_tolerance, penalty
-    setting = Setting.of(problem, optimiser, bounds, numbers)
+    setting = Setting.of(problem, optimiser, bounds, (tolerance, condition_tolerance, penalty))
     limits = max_iterations, max_rounds
-    return search(setting, setting.control(guess), limits, progress, SINGLE)
-
-
-@checked
-@says_when_compiling("shooting")
-def multi_start(
-    problem: Problem,
-    guesses: Any,
-    optimiser: Any = None,
-    *,
-    bounds: Bounds = Squashed,
-    max_iterations: Annotated[int, at_least(1)] = 1000,
-    max_rounds: Annotated[int, at_least(1)] = 12,
-    tolerance: Annotated[ArrayLike, not_negative] = 1e-6,
-    condition_tolerance: Annotated[ArrayLike, not_negative] = 1e-4,
-    penalty: Annotated[ArrayLike, positive] = 10.0,
-    progress: bool = True,
-) -> Plan:
-    """Run `shooting` from a batch of guesses at once. `mbd.trajopt.best` selects the best plan.
-
-    **Arguments:** as for `shooting`, but
-
-    - `guesses`: controls of shape `(starts, steps, nu)`, or a callable whose arrays all have a
-      leading axis of starts, as made by `eqx.filter_vmap` of its constructor.
-
-    **Returns:** a `Plan` in which every field has the leading axis.
-    """
-    if callable(guesses):
-        leaves = jax.tree.leaves(eqx.filter(guesses, eqx.is_array))
-        sizes = {x.shape[0] if x.ndim else None for x in leaves}
-        if len(sizes) != 1 or None in sizes:
-            raise ValueError(
-                "Arrays of a callable in `guesses` must all have one leading axis of starts, but "
-                f"have shapes {[x.shape for x in leaves]}."
-            )
-    elif np.ndim(guesses) != 3:
-        raise ValueError(
-            f"Argument `guesses` must have shape (starts, {problem.steps}, {problem.nu}), but has "
-            f"{np.shape(guesses)}."
-        )
-
-    numbers = tolerance, condition_tolerance, penalty
-    setting = Setting.of(problem, optimiser, bounds, numbers)
-    controls = over_starts(Setting.control)(setting, guesses)
-    return search(setting, controls, (max_iterations, max_rounds), progress, BATCH)
+    if not isinstance(guess, Starts):
+        return search(setting, setting.control(guess), limits, progress, SINGLE)
+    controls = over_starts(Setting.control)(setting, guess.checked(problem))
+    return search(setting, controls, limits, progress, BATCH)
 
 
 @checked
@@ -143,8 +130,8 @@ def best(plans: Plan) -> Plan:
     select the one with the smallest violation of the conditions."""
     if np.ndim(plans.cost) != 1:
         raise ValueError(
-            "Argument `plans` of best must be a batch of plans, as `mbd.trajopt.multi_start` makes "
-            f"it, but its costs have shape {np.shape(plans.cost)}."
+            "Argument `plans` of best must be a batch of plans, as `shooting` makes it from "
+            f"`Starts`, but its costs have shape {np.shape(plans.cost)}."
         )
     wrong = np.maximum(np.asarray(plans.final_violation), np.asarray(plans.path_violation))
     converged = np.asarray(plans.result == RESULTS.successful)

@@ -192,7 +192,7 @@ def test_geometry_moves_the_start(start):
         [Record(np.linspace(0.0, 0.1, 5), np.zeros((5, 2)), start)],
         position,
         SimulationOptions(0.1, mbd.UdwadiaKalaba(), None),
-        identify.KnownStart(),
+        None,
         identify.SingleShooting(),
         identify.Squares(),
     )

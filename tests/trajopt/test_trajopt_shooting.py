@@ -77,7 +77,7 @@ def test_starts_side_by_side():
     valleys = lambda t, q, v: 10 * (q[0] ** 2 - 1) ** 2 - 0.1 * q[0]  # noqa: E731
     problem = tp.cart(3, running_cost=tp.Effort(0.01), final=None, final_cost=valleys)
     guesses = np.array([-1.0, 1.0])[:, None, None] * np.ones((2, 3, 1))
-    plans = trajopt.multi_start(problem, guesses, progress=False)
+    plans = trajopt.shooting(problem, trajopt.Starts(guesses), progress=False)
     assert plans.q.shape == (2, 4, 1) and np.all(plans.result == mbd.RESULTS.successful)
     np.testing.assert_allclose(np.asarray(plans.q)[:, -1, 0], [-1.0, 1.0], atol=0.1)
     best = trajopt.best(plans)

@@ -172,7 +172,7 @@ def test_motion_with_redundant_rows(method, steps, tolerance):
     assert max(float(plan.phi_norm), float(plan.final_violation)) < 1e-8
     np.testing.assert_allclose(plan.cost, least_effort(), rtol=tolerance)
     if method is tp.SHOOTING:
-        assert float(T.replay(problem, plan).largest) < 1e-6
+        assert float(T.perform(problem, plan).drift) < 1e-6
     q, v = np.asarray(plan.q), np.asarray(plan.v)
     assert np.abs(np.diff(q, axis=0) - (v[1:] + v[:-1]) / (2 * steps)).max() < 0.02
     # m v^2 / l = tension + weight along the rod, J^T lam = 2 q lam = -tension q / l
@@ -190,13 +190,13 @@ def test_ilqr_with_redundant_rows():
 
 @pytest.mark.parametrize("stiffness, status", [(1.0, "successful"), (-50.0, "unstable")])
 def test_drift_of_a_linear_motion(stiffness, status):
-    """To first order is exact there: what the plan says is what its replay finds. Where errors grow
+    """To first order is exact there: what the plan says is what is measured. Where errors grow
     beyond the way of the motion, it is no plan."""
     problem = tp.masses(stiffness=stiffness)
     plan = tp.solve(problem, tp.TRAPEZOIDAL)
-    replay = T.replay(problem, plan)
-    assert float(replay.largest) > 1e-3
-    np.testing.assert_allclose(plan.drift, replay.largest, rtol=1e-6)
+    performed = T.perform(problem, plan)
+    assert float(performed.drift) > 1e-3
+    np.testing.assert_allclose(plan.drift, performed.drift, rtol=1e-6)
     assert tp.ended(plan, status)
     assert ("feedback" in str(plan)) == (status == "unstable")
 
