@@ -99,18 +99,19 @@ from ._view import Page as Page
 from ._view import view as view
 from .io import load as load
 from .io import save as save
-from .mechanism import AbstractActuator as AbstractActuator
 from .mechanism import AbstractConstraint as AbstractConstraint
 from .mechanism import AbstractContact as AbstractContact
+from .mechanism import AbstractCoordinateForce as AbstractCoordinateForce
 from .mechanism import AbstractForce as AbstractForce
 from .mechanism import AbstractForceElement as AbstractForceElement
 from .mechanism import AbstractGap as AbstractGap
 from .mechanism import AbstractJoint as AbstractJoint
-from .mechanism import AbstractJointFriction as AbstractJointFriction
 from .mechanism import AbstractLoad as AbstractLoad
+from .mechanism import AbstractOfFrames as AbstractOfFrames
 from .mechanism import AbstractScalarCoordinate as AbstractScalarCoordinate
 from .mechanism import AbstractShape as AbstractShape
 from .mechanism import AbstractSignal as AbstractSignal
+from .mechanism import Angle as Angle
 from .mechanism import Body as Body
 from .mechanism import Box as Box
 from .mechanism import Bushing as Bushing
@@ -129,6 +130,7 @@ from .mechanism import Coupler as Coupler
 from .mechanism import Cylinder as Cylinder
 from .mechanism import Cylindrical as Cylindrical
 from .mechanism import Disc as Disc
+from .mechanism import Displacement as Displacement
 from .mechanism import Distance as Distance
 from .mechanism import Drag as Drag
 from .mechanism import Ellipsoid as Ellipsoid
@@ -142,6 +144,7 @@ from .mechanism import Gear as Gear
 from .mechanism import HalfSpace as HalfSpace
 from .mechanism import HeightField as HeightField
 from .mechanism import Inertia as Inertia
+from .mechanism import JointFriction as JointFriction
 from .mechanism import JointLimit as JointLimit
 from .mechanism import LinearActuator as LinearActuator
 from .mechanism import Mechanism as Mechanism
@@ -174,6 +177,7 @@ from .mechanism import Torque as Torque
 from .mechanism import TorsionSpring as TorsionSpring
 from .mechanism import TurningFriction as TurningFriction
 from .mechanism import Twist as Twist
+from .mechanism import TwistAngle as TwistAngle
 from .mechanism import Universal as Universal
 from .mechanism import WeightedSum as WeightedSum
 from .mechanism import Wrench as Wrench

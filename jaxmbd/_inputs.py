@@ -530,14 +530,16 @@ class _Signature:
     def label(self, args: tuple, kwargs: dict[str, Any]) -> str:
         """The name of what was called: a function, a class, or an element of a mechanism with its
         own name."""
+        given = dict(zip(self.names, args, strict=False)) | kwargs
+        name = given.get("name")
+        named = f' "{name}"' if isinstance(name, str) and name else ""
         if not self.method:
-            return self.function.__name__
+            kind = self.function.__name__
+            return kind + named if kind[0].isupper() else kind  # it makes an element
         kind = args[0].__name__ if isinstance(args[0], type) else type(args[0]).__name__
         if self.function.__name__ != "__init__":
             return f"{kind}.{self.function.__name__}"
-        given = dict(zip(self.names, args, strict=False)) | kwargs
-        name = given.get("name")
-        return f'{kind} "{name}"' if isinstance(name, str) and name else kind
+        return kind + named
 
 
 def _checked(function: Callable, owner: type | None = None) -> Callable:

@@ -1,5 +1,5 @@
-"""The programs of `docs/extending.md` and `docs/own-step.md`, each alone as it stands, against
-closed forms."""
+"""The programs of `docs/extending.md`, `docs/own-step.md` and `docs/own-law.md`, each alone as it
+stands, against closed forms."""
 
 import helpers
 import jax
@@ -82,6 +82,29 @@ def test_step_of_its_own(monkeypatch):
     assert errors[0] < 0.05 and 1.8 < errors[1] / errors[0] < 2.2 and fine[2] < 1e-10
     np.testing.assert_allclose(forward[:2], reverse[:2], rtol=1e-8)
     np.testing.assert_allclose(forward[0], np.sqrt(2 * G) * QUARTER / 2, rtol=2e-2)
+
+
+def test_law_and_coordinate_of_its_own(monkeypatch):
+    """On a circle with k (r - play) r = m v^2; freely within the play; the power is the loss of
+    the energy; and the law along a coordinate of the library."""
+    page = pages.ROOT / "docs" / "own-law.md"
+    program = pages.run(page, pages.blocks(page), "own law", monkeypatch)
+    ends = jax.jit(lambda r, v: program.circled(r, v))
+    angle = 2.0 / 0.5
+    expected = 0.5 * np.array([np.cos(angle), np.sin(angle), 0.0])
+    np.testing.assert_allclose(ends(0.5, 2.0), expected, atol=1e-9)
+    np.testing.assert_allclose(ends(0.1, 0.2), [0.1, 0.2, 0.0], atol=1e-12)
+
+    ball = program.held(0.5, 2.0)
+    law = program.WithPlay("slide", mbd.Displacement(["ground", "ball"]), stiffness=3.0, play=0.1)
+    ball = mbd.Mechanism(ball.bodies, (), [*ball.forces, law], gravity=[0.0, 0.0, 0.0])
+    start, speed = ball.state(), np.array([0.3, 0.2, 0.7])
+    state = mbd.State(0.0, start.q.at[:3].set([0.4, 0.3, -0.6]), start.v.at[:3].set(speed))
+    powers = mbd.reports.powers(ball, state)
+    np.testing.assert_allclose([x.lost for x in powers.values()], 0.0, atol=1e-12)
+    radial = np.array([0.8, 0.6, 0.0]) @ speed
+    np.testing.assert_allclose(powers["spring"].power, -40.0 * (0.5 - 0.3) * radial, rtol=1e-12)
+    np.testing.assert_allclose(powers["slide"].power, -3.0 * (-0.6 + 0.1) * speed[2], rtol=1e-12)
 
 
 def left(v, c):

@@ -195,10 +195,10 @@ def _descriptions(run: Run) -> dict[str, list[str]]:
         between = " – ".join(element.bodies)
         found[element.name] = [f"{type(element).__name__} between {between}"]
     for force in run.mechanism.forces:
-        for name in ("stiffness", "damping", "rest_length"):
+        for name in ("stiffness", "damping", "rest"):
             value = getattr(force, name, None)
             if value is not None and np.ndim(value) == 0:
-                found[force.name].append(f"{name.replace('_', ' ')} {float(value):.6g}")
+                found[force.name].append(f"{name} {float(value):.6g}")
     return found
 
 

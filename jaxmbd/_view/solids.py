@@ -13,10 +13,13 @@ from ..mechanism import (
     AbstractConstraint,
     AbstractElement,
     AbstractForceElement,
+    Angle,
     Body,
     Box,
     Bushing,
     Capsule,
+    CoordinateActuator,
+    CoordinateSpring,
     Cylinder,
     Cylindrical,
     Disc,
@@ -26,7 +29,7 @@ from ..mechanism import (
     HalfSpace,
     HeightField,
     Mechanism,
-    Motor,
+    PathLength,
     Planar,
     PointOnLine,
     PointOnPlane,
@@ -35,8 +38,7 @@ from ..mechanism import (
     Screw,
     Sphere,
     Spherical,
-    Spring,
-    TorsionSpring,
+    TwistAngle,
     Universal,
 )
 from ..mechanism.pictures import (
@@ -349,15 +351,15 @@ def _joint(of: AbstractConstraint, frames: list[Frames], r: float) -> Symbols:
 
 
 def _force(of: AbstractForceElement, frames: list[Frames], size: float) -> Symbols:
-    if isinstance(of, Spring):
+    if isinstance(of, CoordinateSpring) and isinstance(of.coordinate, PathLength):
         return [_link(of, _coil(0.28 * size), _FORCE, 0.08 * size)]
-    if isinstance(of, TorsionSpring):
+    if isinstance(of, CoordinateSpring) and isinstance(of.coordinate, TwistAngle):
         turns = spiral(0.35 * size, 0.7 * size, 2.5)[::3]
         at, axes = np.asarray(of.frames[0].position, float), _axes(of.frames[0])
         points = at + turns @ axes.T
         pieces = itertools.pairwise(points)
         return [bar(of.bodies[0], of.name, a, b, 0.05 * size, _FORCE) for a, b in pieces]
-    if isinstance(of, Motor):
+    if isinstance(of, CoordinateActuator) and isinstance(of.coordinate, Angle):
         return [_at(of, 0, "cylinder", (0.42 * size, 0.2 * size), _FORCE, opacity=0.5)]
     if isinstance(of, Bushing):
         return [_at(of, 0, "sphere", (0.35 * size,), _FORCE, opacity=0.5)]

@@ -1,6 +1,6 @@
 """The leaves of a system by their paths, those that belong together, and a system from them."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import equinox as eqx
@@ -14,6 +14,8 @@ from .._inputs import checked
 from .._system import AbstractSystem
 from ..mechanism import (
     AbstractConnector,
+    AbstractElement,
+    AbstractOfFrames,
     Bushing,
     Contact,
     Drag,
@@ -254,19 +256,25 @@ def _keys(mechanism: Mechanism) -> Iterator[tuple[Any, str]]:
     for kind, members in elements.items():
         for element in members:
             head = f"{kind}[{element.name}]"
+            coordinate = getattr(element, "coordinate", None)
             if isinstance(element, AbstractConnector):
-                yield from _of_connector(head, element)
+                places = (".frame_a", ".frame_b")
+                yield from _of_frames(head, element, places)
+            if isinstance(coordinate, AbstractOfFrames):
+                places = [f".coordinate.local[{i}]" for i in range(len(coordinate.frames))]
+                yield from _of_frames(head, element, places)
             if isinstance(element, Contact):
                 for side in "ab":
                     yield from _of_shape(head, element, side)
 
 
-def _of_connector(head: str, connector: AbstractConnector) -> Iterator[tuple[Any, str]]:
-    frames = connector.frames
-    if all_concrete(frames):
-        for i, name in enumerate(("frame_a", "frame_b")):
-            for path in leaves_below("", frames[i]):
-                yield (connector.bodies, _bytes(frames), i, path), f"{head}.{name}.{path}"
+def _of_frames(
+    head: str, element: AbstractElement, places: Sequence[str]
+) -> Iterator[tuple[Any, str]]:
+    if all_concrete(element.frames):
+        for i, (place, frame) in enumerate(zip(places, element.frames, strict=True)):
+            for path in leaves_below("", frame):
+                yield (element.bodies, _bytes(element.frames), i, path), f"{head}{place}.{path}"
 
 
 def _of_shape(head: str, contact: Contact, side: str):
@@ -291,7 +299,7 @@ class Leaves(eqx.Module):
 
     Paths consist of attributes, and indices and keys in brackets. In a `Mechanism`, elements have
     their kind and name in the path, as in `bodies[upper arm].inertia.mass`,
-    `joints[elbow].frame_a.position`, or `forces[damper].viscous`.
+    `joints[elbow].frame_a.position`, or `forces[damper].damping`.
 
     Some numbers change together:
 

@@ -11,10 +11,10 @@ import numpy as np
 from .._coordinates import algebra
 from ..mechanism import (
     GROUND,
-    AbstractActuator,
     AbstractConstraint,
     AbstractJoint,
-    AbstractJointFriction,
+    AbstractOfFrames,
+    Angle,
     Contact,
     ConvexPoints,
     CoordinateActuator,
@@ -22,14 +22,15 @@ from ..mechanism import (
     CoordinateLimit,
     CoordinateSpring,
     Cylindrical,
+    Displacement,
     Distance,
     Fixed,
     FromControl,
     HalfSpace,
     JointLimit,
     Mechanism,
-    Motor,
     OfJoint,
+    PathLength,
     Planar,
     PointForce,
     Pose,
@@ -37,10 +38,8 @@ from ..mechanism import (
     Revolute,
     Serial,
     Spherical,
-    Spring,
     Torque,
-    TorsionSpring,
-    TurningFriction,
+    TwistAngle,
     Universal,
 )
 from .loaded import Loaded, pose
@@ -274,13 +273,13 @@ class _Writer:
         tendon = xml.SubElement(
             self.section("tendon"), "spatial", {"name": element.name, **attributes}
         )
-        for k in (0, 1):
+        for k in range(len(element.frames)):
             xml.SubElement(tendon, "site", site=self._site(element, k))
 
     def _coupling(self, joint: CoordinateConstraint) -> None:
-        ends = [self._entry(joint.coordinate)]
+        ends = [self._entry(joint, joint.coordinate)]
         if joint.of is not None:
-            ends.append(self._entry(joint.of))
+            ends.append(self._entry(joint, joint.of))
         if None in ends or len(joint.coefficients) > 5:
             self.drop(joint, "it couples what is no hinge or slide of the file")
             return
@@ -310,98 +309,81 @@ class _Writer:
 
     # --- forces ----------------------------------------------------------------------------------
 
-    def _entry(self, coordinate: Any) -> xml.Element | None:
-        """The hinge or slide that a scalar coordinate reads."""
+    def _entry(self, element: Any, coordinate: Any) -> xml.Element | None:
+        """The hinge or slide that a scalar coordinate of an element reads."""
+        if isinstance(coordinate, Displacement | Angle | TwistAngle):
+            return self._axis(element, coordinate)
         if not isinstance(coordinate, OfJoint):
             return None
         joint, index = coordinate.coordinate.joint_name, coordinate.coordinate.index
         return None if joint not in self.hinges or index is None else self.hinges[joint][index]
 
-    def _axis(self, force: Any) -> xml.Element | None:
+    def _axis(self, force: Any, coordinate: AbstractOfFrames) -> xml.Element | None:
         """The hinge or slide about or along whose axis a force between two frames acts."""
+        kind = Prismatic if isinstance(coordinate, Displacement) else Revolute
         for joint in self.mechanism.joints:
             if joint.name in self.hinges and tuple(joint.bodies) == tuple(force.bodies):
-                kinds = Revolute if isinstance(force, _TURNING) else Prismatic
-                if isinstance(joint, kinds) and _same_axis(joint, force):
+                if isinstance(joint, kind) and _same_axis(joint, force):
                     return self.hinges[joint.name][0]
         return None
 
     def _force(self, force: Any) -> None:
         if isinstance(force, CoordinateSpring):
-            entry = self._entry(force.coordinate)
-            low, high = np.asarray(force.rest)
-            if entry is None or low != high:
-                self.drop(force, "it acts along what is no hinge or slide of the file")
-                return
-            _add_spring(entry, force.stiffness, low - _offset(force.coordinate))
-            _add(entry, "damping", force.damping)
-            _add(entry, "frictionloss", force.dry)
-            _add(entry, "armature", 0.0 if force.armature is None else force.armature)
+            self._spring(force)
         elif isinstance(force, CoordinateActuator):
             self._servo(force)
-        elif isinstance(force, AbstractJointFriction):
-            entry = self._axis(force)
-            if entry is None:
-                self.drop(force, "no hinge or slide has its axis")
-                return
-            _add(entry, "damping", force.viscous)
-            _add(entry, "frictionloss", force.dry)
-        elif isinstance(force, AbstractActuator):
-            entry = self._axis(force)
-            if entry is None:
-                self.drop(force, "no hinge or slide has its axis")
-                return
-            motor = xml.Element("motor", name=force.name, joint=entry.get("name", ""))
-            motor.set("gear", _numbers(force.gear))
-            if force.inertance is not None:
-                _add(entry, "armature", force.inertance)
-            self._control(force, force.index, motor)
-        elif isinstance(force, TorsionSpring) and self._plain(force):
-            entry = self._axis(force)
-            if entry is None:
-                self.drop(force, "no hinge has its axis")
-                return
-            _add_spring(entry, force.stiffness, force.rest_angle)
-            _add(entry, "damping", force.damping)
-        elif isinstance(force, Spring) and self._plain(force):
-            numbers = {
-                "stiffness": _numbers(force.stiffness),
-                "springlength": _numbers(force.rest_length),
-                "damping": _numbers(force.damping),
-            }
-            self._rope(force, numbers)
         elif isinstance(force, PointForce | Torque):
             self._thruster(force)
         else:
             self.drop(force, "MJCF has no such force")
 
-    @staticmethod
-    def _plain(force: Any) -> bool:
-        return force.potential is None and force.law is None and force.actuator is None
+    def _spring(self, force: CoordinateSpring) -> None:
+        along, rest = force.coordinate, 0.0 if force.rest is None else force.rest
+        if any(x is not None for x in (force.potential, force.law, force.actuator)):
+            self.drop(force, "MJCF has no such force")
+            return
+        numbers = {
+            "stiffness": force.stiffness,
+            "damping": force.damping,
+            "frictionloss": force.dry,
+            "armature": force.armature,
+        }
+        known = {name: 0.0 if x is None else float(x) for name, x in numbers.items()}
+        if isinstance(along, PathLength) and (along.weights is None or np.all(along.weights == 1)):
+            own = {name: _numbers(x) for name, x in known.items() if x or name == "stiffness"}
+            self._rope(force, {"springlength": _numbers(rest), **own})
+            return
+        entry, ends = self._entry(force, along), np.broadcast_to(np.asarray(rest), 2)
+        if entry is None or ends[0] != ends[1]:
+            self.drop(force, "it acts along what is no hinge or slide of the file")
+            return
+        _add_spring(entry, known.pop("stiffness"), ends[0] - _offset(along))
+        for name, x in known.items():
+            _add(entry, name, x)
 
     def _servo(self, force: CoordinateActuator) -> None:
-        entry = self._entry(force.coordinate)
+        entry = self._entry(force, force.coordinate)
         if entry is None:
             self.drop(force, "it acts along what is no hinge or slide of the file")
             return
-        bias = np.array(force.bias, float)
-        gain = np.array(force.gain, float)
-        # The hinge of the file counts from the zero of the joint, not from that of the coordinate.
-        offset = _offset(force.coordinate) * float(force.gear)
-        bias[0] += bias[1] * offset
-        gain[0] += gain[1] * offset
-        element = xml.Element(
-            "general",
-            name=force.name,
-            joint=entry.get("name", ""),
-            gear=_numbers(force.gear),
-            gaintype="affine" if np.any(gain[1:]) else "fixed",
-            gainprm=_numbers(gain),
-            biastype="affine" if np.any(bias) else "none",
-            biasprm=_numbers(bias),
-        )
+        element = xml.Element("motor", name=force.name, joint=entry.get("name", ""))
+        element.set("gear", _numbers(force.gear))
+        if force.gain is not None or force.bias is not None:
+            gain = np.array([1.0, 0.0, 0.0] if force.gain is None else force.gain, float)
+            bias = np.zeros(3) if force.bias is None else np.array(force.bias, float)
+            # The hinge of the file counts from the zero of the joint, not of the coordinate.
+            offset = _offset(force.coordinate) * float(force.gear)
+            bias[0] += bias[1] * offset
+            gain[0] += gain[1] * offset
+            element.tag = "general"
+            element.set("gaintype", "affine" if np.any(gain[1:]) else "fixed")
+            element.set("gainprm", _numbers(gain))
+            element.set("biastype", "affine" if np.any(bias) else "none")
+            element.set("biasprm", _numbers(bias))
         if force.limits is not None:
             element.set("forcerange", _numbers(np.clip(force.limits, -1e30, 1e30)))
+        if force.inertance is not None:
+            _add(entry, "armature", force.inertance)
         self._control(force, force.index, element)
 
     def _thruster(self, force: PointForce | Torque) -> None:
@@ -433,7 +415,7 @@ class _Writer:
         if not stiff or law.kinetic is not None or np.any(np.asarray(law.restitution)):
             self.drop(contact, "its restitution, stiffness and kinetic friction")
         if isinstance(contact, CoordinateLimit):
-            entry = self._entry(contact.coordinate)
+            entry = self._entry(contact, contact.coordinate)
             if entry is None or contact.lower is None or contact.upper is None:
                 self.drop(contact, "it limits what is no hinge or slide of the file")
                 return
@@ -520,12 +502,9 @@ class _Writer:
         return name
 
 
-_TURNING = (Motor, TorsionSpring, TurningFriction)
-
-
 def _offset(coordinate: Any) -> float:
     """The scalar coordinate where the coordinate of its joint is 0."""
-    return float(coordinate.offset)
+    return float(coordinate.offset) if isinstance(coordinate, OfJoint) else 0.0
 
 
 def _add(entry: xml.Element, name: str, value: Any) -> None:

@@ -23,10 +23,9 @@ from .energy import powers as powers
 from .energy import rotor_energies as rotor_energies
 from .energy import stored_energies as stored_energies
 from .energy import total_energy as total_energy
-from .forces import AbstractActuator as AbstractActuator
+from .forces import AbstractCoordinateForce as AbstractCoordinateForce
 from .forces import AbstractForce as AbstractForce
 from .forces import AbstractForceElement as AbstractForceElement
-from .forces import AbstractJointFriction as AbstractJointFriction
 from .forces import AbstractLoad as AbstractLoad
 from .forces import AbstractSignal as AbstractSignal
 from .forces import Bushing as Bushing
@@ -35,6 +34,7 @@ from .forces import CoordinateSpring as CoordinateSpring
 from .forces import Drag as Drag
 from .forces import Force as Force
 from .forces import FromControl as FromControl
+from .forces import JointFriction as JointFriction
 from .forces import LinearActuator as LinearActuator
 from .forces import Motor as Motor
 from .forces import PointForce as PointForce
@@ -44,6 +44,11 @@ from .forces import Torque as Torque
 from .forces import TorsionSpring as TorsionSpring
 from .forces import TurningFriction as TurningFriction
 from .forces import Wrench as Wrench
+from .frame_coordinates import AbstractOfFrames as AbstractOfFrames
+from .frame_coordinates import Angle as Angle
+from .frame_coordinates import Displacement as Displacement
+from .frame_coordinates import PathLength as PathLength
+from .frame_coordinates import TwistAngle as TwistAngle
 from .frames import Ends as Ends
 from .frames import Frames as Frames
 from .inertia import Inertia as Inertia
@@ -124,7 +129,6 @@ from .reports import violation as violation
 from .scalar_coordinates import AbstractScalarCoordinate as AbstractScalarCoordinate
 from .scalar_coordinates import CoordinateConstraint as CoordinateConstraint
 from .scalar_coordinates import OfJoint as OfJoint
-from .scalar_coordinates import PathLength as PathLength
 from .scalar_coordinates import WeightedSum as WeightedSum
 from .shapes import AbstractShape as AbstractShape
 from .shapes import Box as Box

@@ -15,6 +15,7 @@ from .._coordinates import (
     SameArray,
     algebra,
     components,
+    cross,
     dot,
     quaternion_from_matrix,
     quaternion_to_matrix,
@@ -164,13 +165,48 @@ class Twist(NamedTuple):
         return Twist(self.at(arm), self.angular)
 
 
-def directions(rate: Callable[..., Float[Array, ""]], poses: Sequence[Pose]) -> tuple[Twist, ...]:
+class Wrench(NamedTuple):
+    """Force [N] and torque [N m] on a frame, about its origin, in world axes."""
+
+    force: Float[Array, "3"]
+    torque: Float[Array, "3"]
+
+    @classmethod
+    def of_force(cls, force: Float[Array, "3"]) -> "Wrench":
+        """A force at the origin. Its torque is zero already at trace time, so nothing is computed
+        with it."""
+        return cls(force, np.zeros(3, force.dtype))  # type: ignore[arg-type]
+
+    @classmethod
+    def of_torque(cls, torque: Float[Array, "3"]) -> "Wrench":
+        """A pure torque. Its force is zero already at trace time."""
+        return cls(np.zeros(3, torque.dtype), torque)  # type: ignore[arg-type]
+
+    def times(self, factor: Float[Array, ""]) -> "Wrench":
+        """The wrench times a number."""
+        return Wrench(*(x if _nothing(x) else factor * x for x in self))
+
+    def torque_about(self, arm: Float[Array, "3"]) -> Float[Array, "3"]:
+        """The torque about another point, with `arm` from that point to the origin of the frame."""
+        if _nothing(self.force):
+            return self.torque
+        moment = cross(arm, self.force)
+        return moment if _nothing(self.torque) else self.torque + moment
+
+
+def _nothing(x: Any) -> bool:
+    """Whether it is zero at trace time."""
+    return isinstance(x, np.ndarray) and not x.any()
+
+
+def directions(rate: Callable[..., Float[Array, ""]], poses: Sequence[Pose]) -> tuple[Wrench, ...]:
     """The derivatives of a rate(poses, twists), which is linear in the twists, by the twists: the
     force and the torque on each frame that do the work of a unit force along the rate."""
     zero = jnp.zeros_like(poses[0].position)
     still = tuple(Twist(zero, zero) for _ in poses)
     _, transposed = jax.vjp(lambda twists: rate(poses, twists), still)
-    return transposed(jnp.ones_like(zero[0]))[0]
+    (found,) = transposed(jnp.ones_like(zero[0]))
+    return tuple(Wrench(*twist) for twist in found)
 
 
 @over_leading_axes

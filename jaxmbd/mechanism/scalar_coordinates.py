@@ -1,7 +1,6 @@
 """Scalar coordinates, along which forces and limits act, and equations between them."""
 
 import abc
-import itertools
 import math
 from collections.abc import Sequence
 from fractions import Fraction
@@ -13,13 +12,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
-from .._checks import with_dtype
 from .._compiler import is_concrete, numpy_if_concrete, picked, to_jax
 from .._coordinates import components, cross, dot
 from .._inputs import Number, Numbers, at_least, checked
-from .body import Body
 from .element import AbstractFramed, checked_name, replaced
-from .frames import names_and_frames
 from .joints import (
     AbstractConstraint,
     AbstractJoint,
@@ -28,7 +24,7 @@ from .joints import (
     Revolute,
     joint_coordinate,
 )
-from .pose import Frame, Pose, Twist, directions
+from .pose import Pose, Twist, Wrench, directions
 from .relative import near_angle, z_axis
 
 
@@ -75,10 +71,16 @@ class AbstractScalarCoordinate(AbstractFramed):
         """The type of its numbers."""
         return self.frames[0].position.dtype
 
-    def directions(self, poses: Sequence[Pose]) -> tuple[Twist, ...]:
+    def directions(self, poses: Sequence[Pose]) -> tuple[Wrench, ...]:
         """The derivatives of the rate by the twists: the force and the torque on each frame that do
         the work of a unit force along the coordinate."""
         return directions(self.rate, poses)
+
+    def pull(self, poses: Sequence[Pose]) -> tuple[Float[Array, "3"], ...] | None:
+        """The coordinate times its directions, for a length, whose directions are forces: smooth
+        where the length is 0 and has no direction. Default: `None`, for any other coordinate."""
+        del poses
+        return None
 
 
 class OfJoint(AbstractScalarCoordinate):
@@ -159,14 +161,23 @@ class OfJoint(AbstractScalarCoordinate):
         return self.coordinate.rate(poses, twists)
 
     def directions(self, poses):
-        a, b = poses
-        axis, zero = z_axis(a), jnp.zeros_like(a.position)
         if isinstance(self.coordinate.joint, Revolute):
-            return Twist(zero, -axis), Twist(zero, axis)
+            return about(z_axis(poses[0]))
         if isinstance(self.coordinate.joint, Prismatic):
-            moment = cross(axis, b.position - a.position)
-            return Twist(-axis, moment), Twist(axis, zero)
+            return along(z_axis(poses[0]), poses)
         return AbstractScalarCoordinate.directions(self, poses)
+
+
+def about(axis: Float[Array, "3"]) -> tuple[Wrench, Wrench]:
+    """A unit torque on b about an axis, and the opposite on a."""
+    return Wrench.of_torque(-axis), Wrench.of_torque(axis)
+
+
+def along(axis: Float[Array, "3"], poses: Sequence[Pose]) -> tuple[Wrench, Wrench]:
+    """A unit force on b along an axis, and the opposite on a at the same point."""
+    a, b = poses
+    moment = cross(axis, b.position - a.position)
+    return Wrench(-axis, moment), Wrench.of_force(axis)
 
 
 class WeightedSum(AbstractScalarCoordinate):
@@ -237,61 +248,19 @@ class WeightedSum(AbstractScalarCoordinate):
         return replaced(self, terms=tuple(term.near(angles[i:k]) for term, i, k in parts))
 
 
-class PathLength(AbstractScalarCoordinate):
-    """The length of a rope along straight lines from frame to frame: sum_i |r_(i+1) - r_i| w_i.
+class AlongCoordinate(AbstractFramed):
+    """A named element that acts along a scalar coordinate.
 
-    **Fields:** `names` of the bodies, `local` poses of the frames on them, `weights` of the parts,
-    0 for a part that does not count.
-    """
+    **Fields:** `name`, `coordinate`."""
 
-    names: tuple[str, ...] = eqx.field(static=True)
-    local: tuple[Pose, ...]
-    weights: Float[Array, " parts"]
+    name: str = eqx.field(static=True)
+    coordinate: AbstractScalarCoordinate
 
     @checked
-    def __init__(
-        self,
-        bodies: Sequence[Body | str],
-        frames: Sequence[Frame | None],
-        *,
-        weights: Numbers | None = None,
-    ):
-        """**Raises:** `ValueError` for fewer than two frames and a wrong number of weights."""
-        self.names, local = names_and_frames("PathLength", bodies, frames)
-        self.local = with_dtype(local, local[0].position.dtype)
-        parts = len(self.local) - 1
-        dtype = self.local[0].position.dtype
-        weights = to_jax(np.ones(parts) if weights is None else weights, dtype, axes=1)
-        if parts < 1 or weights.shape != (parts,):
-            raise ValueError(
-                f"PathLength needs two frames or more and a weight for each of its {parts} parts, "
-                f"but `weights` has shape {weights.shape}."
-            )
-        self.weights = weights
-
-    @property
-    def bodies(self):
-        return self.names
-
-    @property
-    def frames(self):
-        return self.local
-
-    def value(self, poses):
-        total = jnp.zeros_like(poses[0].position[0])
-        for i, (here, there) in enumerate(itertools.pairwise(poses)):
-            d = there.position - here.position
-            square = dot(d, d)
-            apart = square > 0
-            length = jnp.where(apart, jnp.sqrt(jnp.where(apart, square, 1.0)), 0.0)
-            total = total + self.weights[i] * length
-        return total
-
-
-class AlongCoordinate(AbstractFramed):
-    """The bodies and frames of an element that acts along a scalar coordinate."""
-
-    coordinate: eqx.AbstractVar[AbstractScalarCoordinate]
+    def __init__(self, name: str, coordinate: AbstractScalarCoordinate):
+        """**Arguments:** `name`, `coordinate`."""
+        self.name = checked_name(type(self).__name__, name)
+        self.coordinate = coordinate
 
     @property
     def bodies(self):

@@ -30,7 +30,7 @@ def turning_bar(rate, angle=0.0):
         angular_velocity=[0.0, rate, 0.0],
     )
     hinge = mbd.Revolute("hinge", "ground", bar, point=[0.0, 0.0, 0.0], axis=[0.0, 1.0, 0.0])
-    damper = mbd.TurningFriction.of(hinge, name="damper", viscous=VISCOUS)
+    damper = mbd.JointFriction(hinge, name="damper", viscous=VISCOUS)
     return mbd.Mechanism([bar], [hinge], [damper])
 
 
@@ -118,7 +118,8 @@ def shared_numbers():
     one, two = (mbd.Body(name, inertia, position=[x, 0, 0.1]) for x, name in enumerate("ab"))
     hinge = mbd.Revolute("hinge", one, two, point=[0.5, 0, 0.1], axis=[0, 1, 0], limits=(-1, 1))
     drive = mbd.PrescribedMotion("drive", hinge, lambda t: t)
-    friction = mbd.TurningFriction.of(hinge, name="friction", viscous=0.1)
+    frames = dict(frame_a=hinge.frame_a, frame_b=hinge.frame_b)
+    friction = mbd.TurningFriction("friction", one, two, viscous=0.1, **frames)
     pieces = [("ground", mbd.HalfSpace()), (one, mbd.Sphere(0.1)), (two, mbd.Sphere(0.1))]
     angles = np.arange(4.0)
     cam = mbd.Cam(
@@ -139,7 +140,7 @@ def shared_numbers():
         (
             "joints[hinge].frame_a.position",
             [0.6, 0.0, 0.0],
-            {"forces[friction].frame_a.position"},
+            {"forces[friction].coordinate.local[0].position"},
         ),
         ("joints[hinge].limits", [[-2.0, 1.0]], set()),
         ("contacts[ground-a].shape_b.radius", 0.2, {"contacts[a-b].shape_a.radius"}),

@@ -101,15 +101,16 @@ def test_bad_input(make, message):
     [
         # JAX would read the last entry instead.
         (lambda b: mbd.Motor("m", "ground", b, **AT, axis=Z, index=2), np.ones(2),
-         r'Motor "m" reads entry 2 of the control.*at least 3 entries.*shape \(2,\)'),
-        (lambda b: mbd.Motor("m", "ground", b, **AT, axis=Z), None, 'Motor "m" needs a control'),
+         r'CoordinateActuator "m" reads entry 2 of the control.*at least 3 entries.*shape \(2,\)'),
+        (lambda b: mbd.Motor("m", "ground", b, **AT, axis=Z), None,
+         'CoordinateActuator "m" needs a control'),
         (lambda b: mbd.Torque("t", b, torque_body=mbd.FromControl((0, 1, 5))), np.ones(3),
          '`torque_body` of Torque "t" reads entry 5'),
         (lambda b: mbd.Torque("t", b, torque_body=mbd.FromControl(0)), np.ones(3),
          r'`torque_body` of Torque "t" must have shape \(3,\), but its value has \(\)'),
         (lambda b: mbd.Spring("s", "ground", b, points=[X, Z], rest_length=1.0,
                               actuator=mbd.FromControl(4)), np.ones(3),
-         '`actuator` of Spring "s" reads entry 4'),
+         '`actuator` of CoordinateSpring "s" reads entry 4'),
         (lambda b: mbd.Force("f", [b], lambda poses, twists, t, u: poses[0].position), None,
          'The function of Force "f" must return a force and a torque'),
         (lambda b: mbd.Force("f", [b, "ground"], lambda poses, twists, t, u: [(poses[0].position,
@@ -129,7 +130,7 @@ def test_bad_input_found_while_tracing(make, u, message):
 def test_friction_of_a_joint():
     body = mbd.Body("b", BOX)
     joint = mbd.Revolute("hinge", "ground", body, **AT, axis=AXIS)
-    friction = mbd.TurningFriction.of(joint, dry=2.0)
+    friction = mbd.JointFriction(joint, dry=2.0)
     assert (friction.name, friction.bodies) == ("hinge", ("ground", "b"))
     for found, own in zip(friction.frames, (joint.frame_a, joint.frame_b), strict=True):
         np.testing.assert_array_equal(np.concatenate(found), np.concatenate(own))

@@ -55,7 +55,7 @@ def linkage(plane=None):
         mbd.Spring("spring", "ground", rod, points=[placed(0.3, 0.4), placed(*(a + b) / 2)],
                    stiffness=30.0, damping=0.4, rest_length=0.2),
         mbd.Motor("motor", "ground", crank, point=placed(*still), axis=NORMAL, rotor_inertia=0.01),
-        mbd.TurningFriction.of(joints[1], viscous=0.02),
+        mbd.JointFriction(joints[1], viscous=0.02),
     ]  # fmt: skip
     gravity = -9.81 * TURN[:, 2] + 2.0 * NORMAL
     return mbd.Mechanism([crank, rod, slider], joints, forces, gravity=gravity, plane=plane)

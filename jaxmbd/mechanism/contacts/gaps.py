@@ -223,8 +223,6 @@ class CoordinateLimit(AlongCoordinate, AbstractGap):
     **Fields:** `name`; `coordinate`; `lower`, `upper` [m or rad], or `None`; `law`.
     """
 
-    name: str = eqx.field(static=True)
-    coordinate: AbstractScalarCoordinate
     lower: Float[Array, ""] | None
     upper: Float[Array, ""] | None
     law: ContactLaw
@@ -245,8 +243,7 @@ class CoordinateLimit(AlongCoordinate, AbstractGap):
         `ContactLaw`.
 
         **Raises:** `ValueError` without any limit, and for coefficients out of their range."""
-        self.name = checked_name("CoordinateLimit", name)
-        self.coordinate = coordinate
+        AlongCoordinate.__init__(self, name, coordinate)
         if lower is None and upper is None:
             raise ValueError(f'CoordinateLimit "{name}" needs `lower`, `upper`, or both.')
         dtype = coordinate.dtype

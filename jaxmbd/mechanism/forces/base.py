@@ -2,39 +2,20 @@
 
 import abc
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import equinox as eqx
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Array, Float
 
-from ..._coordinates import cross, dot
+from ..._coordinates import dot
 from ..._inputs import checked
 from ..._types import RealScalarLike
 from ..body import Body
 from ..element import AbstractConnector, AbstractElement, checked_name
 from ..frames import names_and_frames
-from ..pose import Frame, Pose, Twist
+from ..pose import Frame, Pose, Twist, Wrench
 from .signal import as_tree
-
-
-class Wrench(NamedTuple):
-    """Force [N] and torque [N m] on a frame, about its origin, in world axes."""
-
-    force: Float[Array, "3"]
-    torque: Float[Array, "3"]
-
-    @classmethod
-    def of_torque(cls, torque: Float[Array, "3"]) -> "Wrench":
-        """A pure torque. Its force is zero already at trace time, so no moment is computed."""
-        return cls(np.zeros(3, torque.dtype), torque)  # type: ignore[arg-type]
-
-    def torque_about(self, arm: Float[Array, "3"]) -> Float[Array, "3"]:
-        """The torque about another point, with `arm` from that point to the origin of the frame."""
-        if isinstance(self.force, np.ndarray) and not self.force.any():
-            return self.torque
-        return self.torque + cross(arm, self.force)
 
 
 class AbstractForceElement(AbstractElement):

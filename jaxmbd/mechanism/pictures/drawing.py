@@ -10,7 +10,7 @@ from jaxtyping import Array, Float
 from ..._inputs import checked
 from ..._system import State
 from ..body import GROUND
-from ..forces import Spring
+from ..frame_coordinates import PathLength
 from ..mechanism import Mechanism
 from ..reports import contact_forces
 from . import symbols
@@ -258,7 +258,7 @@ def strokes(
         found += symbols.force(element, own, view, size)
         for name, frame in zip(element.bodies, own, strict=True):
             attached[name].append(frame.origin)
-            if name == GROUND and isinstance(element, Spring):
+            if name == GROUND and isinstance(getattr(element, "coordinate", None), PathLength):
                 away = _away(frame, own, view)
                 found += symbols.ground(element.name, frame, view, 0.6 * size, away)
     shaped = {place.body for place in solids}

@@ -6,7 +6,8 @@ from typing import Any
 import numpy as np
 
 from ..body import Body
-from ..forces import AbstractForceElement, Motor, Spring, TorsionSpring
+from ..forces import AbstractForceElement, CoordinateActuator, CoordinateSpring
+from ..frame_coordinates import Angle, PathLength, TwistAngle
 from ..joints import (
     AbstractConstraint,
     Cylindrical,
@@ -286,16 +287,16 @@ def _guide(name: str, a: Frames, to: np.ndarray, beyond: float) -> Stroke:
 def force(of: AbstractForceElement, frames: list[Frames], view: View, size: float) -> list[Stroke]:
     """The symbol of a force, by its type."""
     name = of.name
-    if isinstance(of, TorsionSpring):
+    if isinstance(of, CoordinateSpring) and isinstance(of.coordinate, TwistAngle):
         return [line(name, frames[0].at(spiral(0.25 * size, 0.65 * size, 2.5)), FORCE, 1.1, z=3.2)]
-    if isinstance(of, Motor):
+    if isinstance(of, CoordinateActuator) and isinstance(of.coordinate, Angle):
         arc = circle(0.6 * size)[:19]
         tip, back = arc[-1], arc[-3]
         wings = [back + 0.16 * size * s * arc[-3] / np.linalg.norm(arc[-3]) for s in (1, -1)]
         head = np.array([wings[0], tip, wings[1]])
         return [line(name, lines(frames[0].at(arc), frames[0].at(head)), FORCE, 1.6, z=3.2)]
     ends = [frame.origin for frame in frames]
-    if isinstance(of, Spring):
+    if isinstance(of, CoordinateSpring) and isinstance(of.coordinate, PathLength):
         return [line(name, _coil(ends[0], ends[-1], view, 0.28 * size), FORCE, 1.3, z=3.2)]
     apart = any(np.max(np.abs(x - ends[0])) > 1e-3 * size for x in ends)
     if not apart:
