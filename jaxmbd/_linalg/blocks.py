@@ -13,6 +13,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import DTypeLike
 from jaxtyping import Array, Bool, Float, Int, Shaped
 
 from .._compiler import (
@@ -35,7 +36,9 @@ _MAX_LAYERS = 4
 _FEW, _SOME = 1024, 16384
 
 
-def picks(index: np.ndarray | Array, count: int, dtype: Any) -> Float[Array, "*shape count"] | None:
+def picks(
+    index: np.ndarray | Array, count: int, dtype: DTypeLike
+) -> Float[Array, "*shape count"] | None:
     """The matrix of zeros and ones that selects columns by a product, or `None` where a gather is
     faster. The derivative of the product is a product again. That of a gather is a scatter, with
     which XLA does not compile a loop whole."""
@@ -250,7 +253,7 @@ class BlockDiagonal(eqx.Module):
         return size * count, size * count
 
     @property
-    def dtype(self) -> Any:
+    def dtype(self) -> np.dtype:
         return self.blocks.dtype
 
     def __matmul__(self, x: Float[Array, " n"]) -> Float[Array, " n"]:
@@ -528,7 +531,7 @@ class CoupledBlocks(eqx.Module):
         return self.diagonal.shape
 
     @property
-    def dtype(self) -> Any:
+    def dtype(self) -> np.dtype:
         return self.diagonal.dtype
 
     def __matmul__(self, x: Float[Array, " n"]) -> Float[Array, " n"]:

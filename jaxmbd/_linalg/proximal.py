@@ -1,11 +1,12 @@
 """Proximal iterations: redundant rows without an orthogonal decomposition."""
 
 from collections.abc import Callable
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+from jax.typing import DTypeLike
 from jaxtyping import Array, Bool, Float
 
 from .._compiler import apply, inverse, largest
@@ -24,7 +25,9 @@ _NULL_POWER = 3
 _RANGE = 1e4
 
 
-def relative_regularisation(rho: float | None, tilt: Array | None, dtype: Any) -> Float[Array, ""]:
+def relative_regularisation(
+    rho: float | None, tilt: Array | None, dtype: DTypeLike
+) -> Float[Array, ""]:
     """rho relative to the mean of the diagonal of G. It is the square of the sine up to which rows
     count as dependent."""
     return cutoff(None if rho is None else rho**0.5, 1e-4, 1e-5**0.5, tilt, dtype) ** 2

@@ -7,9 +7,8 @@ independent, such rows would cause arbitrarily large accelerations. So the cutof
 angle by which the violation may have rotated the rows.
 """
 
-from typing import Any
-
 import jax.numpy as jnp
+from jax.typing import DTypeLike
 from jaxtyping import Array, Float
 
 # Rows at a larger angle to the span of others count as independent, however large the violation.
@@ -22,7 +21,11 @@ _PART = 0.2
 
 
 def cutoff(
-    given: float | None, double: float, single: float, tilt: Float[Array, ""] | None, dtype: Any
+    given: float | None,
+    double: float,
+    single: float,
+    tilt: Float[Array, ""] | None,
+    dtype: DTypeLike,
 ) -> Float[Array, ""]:
     """The sine up to which rows count as dependent.
 

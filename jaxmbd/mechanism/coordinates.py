@@ -1,6 +1,6 @@
 """Coordinates of many free bodies, and their positions and axes."""
 
-from typing import Any, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import equinox as eqx
 import jax
@@ -154,7 +154,7 @@ class Placed(NamedTuple):
         return jnp.concatenate([self.position, self.orientation])
 
     @property
-    def dtype(self) -> Any:
+    def dtype(self) -> np.dtype:
         return self.position.dtype
 
 
@@ -177,7 +177,7 @@ class PlacedFlat(NamedTuple):
         return c * c - s * s, 2 * c * s
 
     @property
-    def dtype(self) -> Any:
+    def dtype(self) -> np.dtype:
         return self.table.dtype
 
 

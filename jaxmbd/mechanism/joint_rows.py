@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import DTypeLike
 from jaxtyping import Array, Float
 
 from .._coordinates import algebra, apply_matrix, body_axes
@@ -102,7 +103,9 @@ class JointRows(NamedTuple):
 
         return rows
 
-    def counts(self, q: Any, v: Any) -> list[tuple[Stack[AbstractConstraint], int]]:
+    def counts(
+        self, q: jax.ShapeDtypeStruct, v: jax.ShapeDtypeStruct
+    ) -> list[tuple[Stack[AbstractConstraint], int]]:
         """The kinds of joints with the number of rows of one joint, holonomic and then
         nonholonomic, for q and v of these shapes."""
         levels = (
@@ -297,7 +300,7 @@ def _joined(frames: list[Pose]) -> Pose:
     return jax.tree.map(lambda *x: jnp.concatenate(x, axis=-1), *frames)
 
 
-def _flat(tables: list[Array], dtype: Any) -> Float[Array, " rows"]:
+def _flat(tables: list[Array], dtype: DTypeLike) -> Float[Array, " rows"]:
     if not tables:
         return jnp.zeros(0, dtype)
     return jnp.concatenate([table.ravel() for table in tables])

@@ -141,14 +141,14 @@ class BodyTables(NamedTuple):
         return [self.column(name) for name in element.bodies]
 
     def frames(
-        self, element: AbstractFramed, q: Configuration, columns: Sequence[Any]
+        self, element: AbstractFramed, q: Configuration, columns: Sequence[int | Array]
     ) -> tuple[PoseWithAxes, ...]:
         """World poses of the frames of an element on the bodies in these columns."""
         table = self.poses_with_ground(q)
         return frame_poses(element, [table[:, i] for i in columns])
 
     def frame_twists(
-        self, element: AbstractFramed, q: Configuration, v: Velocity, columns: Sequence[Any]
+        self, element: AbstractFramed, q: Configuration, v: Velocity, columns: Sequence[int | Array]
     ) -> tuple[Twist, ...]:
         """World twists of the frames of an element on the bodies in these columns."""
         poses, twists = self.poses_with_ground(q), self.twists_with_ground(v)
@@ -211,7 +211,7 @@ def _part(x: Float[Array, "*batch n"], count: int, column: int) -> Array:
     return (_any_column if is_concrete(x) else _column)(x, count, column)
 
 
-def _of_body(x: Array, count: int, column: Any) -> Array:
+def _of_body(x: Array, count: int, column: int | Array) -> Array:
     return x.reshape(*x.shape[:-1], x.shape[-1] // count, count)[..., column]
 
 
