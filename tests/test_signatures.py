@@ -249,7 +249,7 @@ def check_message(case, value):
 MADE_INSIDE = set(
     "BlockDiagonal BlockRows BodyIndices CompilationCache ConstraintEquations ConstraintOperator "
     "ContactMemory ContactPoints ContactRows ContactState Correction CoupledBlocks Dependents "
-    "Ends Frames Layout Motion Multipliers Page Placement Point Pose RESULTS RowImpulse "
+    "Ends Frames Glyph Layout Motion Multipliers Page Placement Point Pose RESULTS RowImpulse "
     "Sample SingleShooting Starts Step StepperState Twist Wrench".split()
 )
 

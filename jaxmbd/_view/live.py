@@ -20,7 +20,7 @@ from .._step import Stepper, as_control
 from .._system import State
 from ..identify import Leaves, leaf
 from ..mechanism import Mechanism
-from ..mechanism.pictures import BODIES, body_frames
+from ..mechanism.appearance import BODIES, body_frames
 from .page import quiet_server, stop_quietly
 from .run import along
 from .scene import WORLD, Extent, add_ground, build, stretch
@@ -190,14 +190,16 @@ class Live:
         scene, q = self._server.scene, np.asarray(self._start.q, float)[None]
         extent = Extent([(self.mechanism, q)])
         extent.include(self.mechanism, q, visuals)
-        scene.set_up_direction(tuple(float(x) for x in extent.up))
+        scene.set_up_direction(extent.up)
         extent.aim(self._server)
         self._world = scene.add_frame(WORLD, show_axes=False)
         figure = build(scene, f"{WORLD}/0", self.mechanism, q, visuals, extent)
         add_ground(scene, extent, figure.floor)
         find = scene.get_handle_by_name
         movable = set(self.mechanism.body_stack.names)
-        self._bodies = {name: find(x) for name, x in figure.bodies.items() if name in movable}
+        self._bodies: dict[str, Any] = {
+            name: find(x) for name, x in figure.bodies.items() if name in movable
+        }
         self._links: Any = [(find(node), link) for node, link in figure.links]
         self._groups = {group: [find(x) for x in nodes] for group, nodes in figure.groups.items()}
         for node, name in figure.owners.items():
@@ -285,7 +287,7 @@ class Live:
         data = tuple(np.array(column) for column in zip(*self._past, strict=True))
         if self._plot is None:
             names = list(values)[:8]
-            series = [{"label": "t [s]"}]
+            series: Any = [{"label": "t [s]"}]
             series += [
                 {"label": name, "stroke": BODIES[i % len(BODIES)], "width": 2}
                 for i, name in enumerate(names)

@@ -68,6 +68,9 @@
     }
   };
 
+  /** A message about a node of the scene. */
+  const told = (type, name, rest) => ({ type, name, owner: "", ...rest });
+
   const send = (messages) => {
     if (client && messages.length) client.emit({ type: "message_batch", messages });
   };
@@ -75,15 +78,9 @@
   function connect() {
     if (!data || !client) return;
     client.emit({ type: "connected" });
-    const binding = [{ button: "left", modifier: null }];
-    const clicks = data.runs.flatMap((run) =>
-      Object.keys(run.owners).map((name) => ({
-        type: "SetSceneNodeClickBindingsMessage",
-        name,
-        bindings: binding,
-        owner: "",
-      })),
-    );
+    const bindings = [{ button: "left", modifier: null }];
+    const clicks = data.runs.flatMap((run) => Object.keys(run.owners))
+      .map((name) => told("SetSceneNodeClickBindingsMessage", name, { bindings }));
     // Copies, since the client keeps what it is given.
     send(structuredClone(data.messages).concat(arrowNodes(), trailNodes(), clicks));
     connected = true;
@@ -147,6 +144,8 @@
     return out;
   }
 
+  const bodyOf = (run, name) => run.bodies.findIndex((body) => body.name === name);
+
   /** World pose of body `i` of a run: position and quaternion. The last one is the ground. */
   function pose(run, i, time) {
     if (i === run.bodies.length - 1) return [origin, [1, 0, 0, 0]];
@@ -177,46 +176,33 @@
 
   // --- what is sent to the client at a time --------------------------------------------------------
 
-  const frame = (name) => ({
-    type: "FrameMessage", name, owner: "", virtual: false,
-    props: {
-      show_axes: false, axes_length: 1, axes_radius: 0.1, origin_radius: 0.1,
-      origin_color: [0, 0, 0], scale: 1,
-    },
-  });
-
   function arrowNodes() {
     const color = { "contact forces": [176, 65, 62], "joint forces": [79, 157, 105] };
-    return data.runs.flatMap((run) =>
-      run.arrows.flatMap((arrows) => [
-        {
-          type: "ArrowMessage", name: arrows.node, owner: "", virtual: false,
-          props: {
-            points: new Float32Array(6), colors: new Uint8Array(color[arrows.group]),
-            shaft_radius: 0.09 * data.size, head_radius: 0.22 * data.size,
-            head_length: 0.5 * data.size, scale: 1,
-          },
-        },
-      ]),
-    );
+    return data.runs.flatMap((run) => run.arrows).map(({ node, group }) => {
+      const props = {
+        points: new Float32Array(6), colors: new Uint8Array(color[group]), scale: 1,
+        shaft_radius: 0.09 * data.size, head_radius: 0.22 * data.size, head_length: 0.5 * data.size,
+      };
+      return told("ArrowMessage", node, { virtual: false, props });
+    });
   }
 
   const trailName = (i) => `${data.runs[0].root}/trail${i}`;
 
   function trailNodes() {
-    return data.centers.map((_, i) => ({
-      type: "LineSegmentsMessage", name: trailName(i), owner: "", virtual: false,
-      props: {
+    return data.centers.map((_, i) => {
+      const props = {
         points: new Float32Array(6), colors: new Uint8Array([59, 110, 168]),
         thickness: 2, scale: 1, thickness_units: "screen",
-      },
-    }));
+      };
+      return told("LineSegmentsMessage", trailName(i), { virtual: false, props });
+    });
   }
 
-  const update = (name, updates) => ({ type: "SceneNodeUpdateMessage", name, updates, owner: "" });
-  const visible = (name, on) => ({
-    type: "SetSceneNodeVisibilityMessage", name, visible: on, owner: "",
-  });
+  const update = (name, updates) => told("SceneNodeUpdateMessage", name, { updates });
+  const visible = (name, on) => told("SetSceneNodeVisibilityMessage", name, { visible: on });
+  const placed = (name, position) => told("SetPositionMessage", name, { position });
+  const isShown = (group) => state.shown[group] !== false;
 
   function arrowPoints(run, arrows, time) {
     const vectors = row(arrows.vectors, 3 * arrows.count, time);
@@ -242,12 +228,11 @@
     const most = 400;
     const steps = Math.max(1, Math.min(most, Math.ceil(place(time)[0] + place(time)[1])));
     const points = [];
-    let last = null;
     for (let n = 0; n <= steps; n++) {
       const t = data.start + ((time - data.start) * n) / steps;
       const here = point(pose(run, i, t), data.centers[i]);
-      if (last) points.push(...last, ...here);
-      last = here;
+      // Each point but the first and the last ends one piece and begins the next.
+      points.push(...here, ...(n > 0 && n < steps ? here : []));
     }
     return new Float32Array(points);
   }
@@ -262,24 +247,23 @@
       const first = point(pose(data.runs[0], state.follow, state.followFrom), local);
       shift = now.map((c, k) => first[k] - c);
     }
-    messages.push({ type: "SetPositionMessage", name: data.world, position: shift, owner: "" });
+    messages.push(placed(data.world, shift));
     for (const run of data.runs) {
       if (state.hiddenRuns.has(run.name)) continue;
       for (let i = 0; i < run.bodies.length - 1; i++) {
         const [position, wxyz] = pose(run, i, time), name = run.bodies[i].node;
-        messages.push({ type: "SetPositionMessage", name, position, owner: "" });
-        messages.push({ type: "SetOrientationMessage", name, wxyz, owner: "" });
+        messages.push(placed(name, position), told("SetOrientationMessage", name, { wxyz }));
       }
       for (const link of run.links) {
         const ends = link.ends.map(([body, ...x]) => point(pose(run, body, time), x));
-        const bone = { name: link.node, wxyz: toward(...ends), owner: "" };
+        const wxyz = toward(...ends);
         ends.forEach((position, bone_index) => {
-          messages.push({ type: "SetBoneOrientationMessage", bone_index, ...bone });
-          messages.push({ type: "SetBonePositionMessage", name: bone.name, bone_index, position, owner: "" });
+          messages.push(told("SetBoneOrientationMessage", link.node, { bone_index, wxyz }));
+          messages.push(told("SetBonePositionMessage", link.node, { bone_index, position }));
         });
       }
       for (const arrows of run.arrows) {
-        if (state.shown[arrows.group] === false) continue;
+        if (!isShown(arrows.group)) continue;
         const points = arrowPoints(run, arrows, time);
         messages.push(visible(arrows.node, points.length > 0));
         if (points.length) messages.push(update(arrows.node, { points }));
@@ -299,10 +283,10 @@
     for (const run of data.runs) {
       messages.push(visible(run.root, !state.hiddenRuns.has(run.name)));
       for (const [group, nodes] of Object.entries(run.groups)) {
-        for (const node of nodes) messages.push(visible(node, state.shown[group] !== false));
+        for (const node of nodes) messages.push(visible(node, isShown(group)));
       }
       for (const arrows of run.arrows) {
-        if (state.shown[arrows.group] === false) messages.push(visible(arrows.node, false));
+        if (!isShown(arrows.group)) messages.push(visible(arrows.node, false));
       }
     }
     send(messages);
@@ -310,14 +294,9 @@
 
   function receive(message) {
     if (message.type === "ViewerCameraMessage") camera = message;
-    if (message.type === "SceneNodeClickMessage") {
-      for (const run of data.runs) {
-        if (message.name in run.owners) {
-          state.selected = [run, run.owners[message.name]];
-          showSelected();
-        }
-      }
-    }
+    if (message.type !== "SceneNodeClickMessage") return;
+    const run = data.runs.find((each) => message.name in each.owners);
+    if (run) choice(run, run.owners[message.name]);
   }
 
   /** Where the client draws a point of the world: pixels from the corner of the canvas. */
@@ -346,6 +325,10 @@
     node.append(...children);
     return node;
   };
+  const select = (attributes, options) => element(
+    "select", attributes, ...options.map(([value, text]) => element("option", { value }, text)),
+  );
+  const toggle = (set, x, on) => set[on ? "add" : "delete"](x);
   const number = (x) => (Math.abs(x) >= 1e-3 && Math.abs(x) < 1e5 ? x.toFixed(4) : x.toExponential(3));
 
   function seek(time) {
@@ -395,24 +378,20 @@
     ui.clock = element("span", { id: "jx-clock" });
     const speeds = [0.01, 0.05, 0.1, 0.25, 0.5, 1, 2, 4, 8];
     if (!speeds.includes(data.speed)) speeds.push(data.speed);
-    ui.speed = element(
-      "select",
+    ui.speed = select(
       { id: "jx-speed", title: "Speed", onchange: () => (state.speed = Number(ui.speed.value)) },
-      ...speeds.sort((a, b) => a - b).map((s) => element("option", { value: s }, `${s} ×`)),
+      speeds.sort((a, b) => a - b).map((s) => [s, `${s} ×`]),
     );
     ui.speed.value = state.speed = data.speed;
     const bodies = data.runs[0].bodies.slice(0, -1);
-    ui.follow = element(
-      "select",
-      {
-        id: "jx-follow", title: "The camera follows", onchange: () => {
-          state.follow = ui.follow.value === "" ? null : Number(ui.follow.value);
-          state.followFrom = state.time;
-          draw();
-        },
-      },
-      element("option", { value: "" }, "fixed camera"),
-      ...bodies.map((b, i) => element("option", { value: i }, `follow ${b.name}`)),
+    const follow = () => {
+      state.follow = ui.follow.value === "" ? null : Number(ui.follow.value);
+      state.followFrom = state.time;
+      draw();
+    };
+    ui.follow = select(
+      { id: "jx-follow", title: "The camera follows", onchange: follow },
+      [["", "fixed camera"], ...bodies.map((b, i) => [i, `follow ${b.name}`])],
     );
     ui.loop = element("input", { type: "checkbox", id: "jx-loop" });
     const loop = element("label", { title: "Start again at the end" }, ui.loop, " loop");
@@ -455,7 +434,7 @@
     if (data.runs.length > 1) {
       const boxes = data.runs.map((run, i) => {
         const label = check(run.name, true, (on) => {
-          state.hiddenRuns[on ? "delete" : "add"](run.name);
+          toggle(state.hiddenRuns, run.name, !on);
           plot.stale = true;
           applyGroups();
           draw();
@@ -469,52 +448,36 @@
     if (curves.length && moving()) {
       const names = [...new Set(curves.map((curve) => curve.kind))];
       state.kind = names[0];
-      ui.kind = element(
-        "select",
-        {
-          id: "jx-kind", onchange: () => {
-            state.kind = ui.kind.value;
-            state.hiddenCurves.clear();
-            plot.stale = true;
-            showTime();
-          },
-        },
-        ...names.map((name) => element("option", {}, name)),
-      );
+      const change = () => {
+        state.kind = ui.kind.value;
+        state.hiddenCurves.clear();
+        plot.stale = true;
+        showTime();
+      };
+      ui.kind = select({ id: "jx-kind", onchange: change }, names.map((name) => [name, name]));
       ui.plot = element("canvas", { id: "jx-plot" });
       ui.legend = element("div", { id: "jx-legend" });
-      let dragging = false;
       const scrub = (event) => {
+        if (event.type === "pointerdown") ui.plot.setPointerCapture(event.pointerId);
+        else if (!ui.plot.hasPointerCapture(event.pointerId)) return;
         const box = ui.plot.getBoundingClientRect();
         const f = (event.clientX - box.left - plot.left) / (box.width - plot.left - plot.right);
         setPlaying(false);
         seek(data.start + f * (data.end - data.start));
       };
-      ui.plot.addEventListener("pointerdown", (event) => {
-        dragging = true;
-        ui.plot.setPointerCapture(event.pointerId);
-        scrub(event);
-      });
-      ui.plot.addEventListener("pointermove", (event) => dragging && scrub(event));
-      ui.plot.addEventListener("pointerup", () => (dragging = false));
+      for (const name of ["pointerdown", "pointermove"]) ui.plot.addEventListener(name, scrub);
       side.append(element("h2", {}, "Plot"), ui.kind, ui.plot, ui.legend);
     }
     ui.about = element("div", { id: "jx-about" });
-    ui.names = element(
-      "select",
-      {
-        id: "jx-selected", onchange: () => {
-          const [r, ...name] = ui.names.value.split(" ");
-          state.selected = ui.names.value === "" ? null : [data.runs[Number(r)], name.join(" ")];
-          showSelected();
-        },
-      },
-      element("option", { value: "" }, "click on something, or choose"),
-      ...data.runs.flatMap((run, r) =>
-        Object.keys(run.about).map((name) =>
-          element("option", { value: `${r} ${name}` }, r === 0 ? name : `${name} (${run.name})`),
-        ),
-      ),
+    const things = data.runs.flatMap((run, r) => Object.keys(run.about).map(
+      (name) => [`${r} ${name}`, r === 0 ? name : `${name} (${run.name})`],
+    ));
+    const choose = () => {
+      const [r, ...name] = ui.names.value.split(" ");
+      choice(ui.names.value === "" ? null : data.runs[Number(r)], name.join(" "));
+    };
+    ui.names = select(
+      { id: "jx-selected", onchange: choose }, [["", "click on something, or choose"], ...things],
     );
     side.append(element("h2", {}, "Selected"), ui.names, ui.about);
     const groups = new Set(
@@ -540,25 +503,26 @@
       side.append(element("label", {}, "Length of the arrows ", length));
     }
     if (moving()) {
-      const named = data.runs[0].bodies.slice(0, -1);
-      state.trails = new Set(data.trails.map((name) => named.findIndex((b) => b.name === name)));
+      state.trails = new Set(data.trails.map((name) => bodyOf(data.runs[0], name)));
     }
     showSelected();
     return side;
   }
 
+  function choice(run, name) {
+    state.selected = run && [run, name];
+    showSelected();
+  }
+
   function showSelected() {
-    if (!state.selected) {
-      ui.about.replaceChildren();
-      return;
-    }
+    if (!state.selected) return ui.about.replaceChildren();
     const [run, name] = state.selected;
     ui.names.value = `${data.runs.indexOf(run)} ${name}`;
     ui.about.replaceChildren(...(ui.lines = [element("div")]));
-    const i = run.bodies.findIndex((body) => body.name === name);
+    const i = bodyOf(run, name);
     if (i >= 0 && run === data.runs[0] && moving()) {
       ui.about.append(check("trail", state.trails.has(i), (on) => {
-        state.trails[on ? "add" : "delete"](i);
+        toggle(state.trails, i, on);
         draw();
       }, "jx-trail"));
     }
@@ -570,7 +534,7 @@
     const [run, name] = state.selected;
     const lines = [...(run.about[name] || [])];
     if (data.runs.length > 1) lines.push(`in the motion ${run.name}`);
-    const i = run.bodies.findIndex((body) => body.name === name);
+    const i = bodyOf(run, name);
     if (i >= 0) {
       const [position, p] = pose(run, i, state.time);
       lines.push(`position ${position.map(number).join(", ")} m`);
@@ -610,15 +574,17 @@
   const palette = ["#3b6ea8", "#e08a3c", "#4f9d69", "#c8504f", "#7d6bb0", "#4aa5b8", "#9a7b5c", "#d183b4"];
 
   function shownCurves() {
-    const names = [...new Set(
-      data.runs.flatMap((r) => r.curves).filter((c) => c.kind === state.kind).map((c) => c.name),
-    )];
-    return data.runs.flatMap((run, r) =>
+    const all = data.runs.flatMap((run, r) =>
       run.curves.filter((c) => c.kind === state.kind).map((curve) => ({
-        curve, dash: r === 0 ? [] : [5, 3], run, color: palette[names.indexOf(curve.name) % palette.length],
-        dim: names.indexOf(curve.name) >= palette.length, shown: !state.hiddenCurves.has(curve.name) && !state.hiddenRuns.has(run.name),
+        curve, dash: r === 0 ? [] : [5, 3],
+        shown: !state.hiddenCurves.has(curve.name) && !state.hiddenRuns.has(run.name),
       })),
     );
+    const names = [...new Set(all.map(({ curve }) => curve.name))];
+    return all.map((each) => {
+      const i = names.indexOf(each.curve.name);
+      return { ...each, color: palette[i % palette.length], dim: i >= palette.length };
+    });
   }
 
   function ticks(low, high, count) {
@@ -627,6 +593,12 @@
     const out = [];
     for (let x = Math.ceil(low / step) * step; x <= high + 1e-9 * step; x += step) out.push(x);
     return [out, Math.max(0, -Math.floor(Math.log10(step) + 1e-9))];
+  }
+
+  function stroke(g, points) {
+    g.beginPath();
+    for (const [x, y] of points) g.lineTo(x, y);
+    g.stroke();
   }
 
   function drawCurves(width, height, ratio) {
@@ -638,8 +610,7 @@
     g.scale(ratio, ratio);
     let low = Infinity, high = -Infinity;
     for (const { curve, shown } of curves) {
-      if (!shown) continue;
-      for (const y of curve.values) {
+      for (const y of shown ? curve.values : []) {
         if (y < low) low = y;
         if (y > high) high = y;
       }
@@ -658,10 +629,7 @@
     g.textAlign = "right";
     g.textBaseline = "middle";
     for (const v of ys) {
-      g.beginPath();
-      g.moveTo(plot.left, y(v));
-      g.lineTo(width - plot.right, y(v));
-      g.stroke();
+      stroke(g, [[plot.left, y(v)], [width - plot.right, y(v)]]);
       const big = Math.max(Math.abs(low), Math.abs(high)) >= 1e5 || digits > 5;
       g.fillText(big ? v.toExponential(1) : v.toFixed(digits), plot.left - 5, y(v));
     }
@@ -675,13 +643,8 @@
       g.strokeStyle = color;
       g.globalAlpha = dim ? 0.55 : 1;
       g.setLineDash(dash);
-      g.beginPath();
-      const n = curve.values.length;
-      for (let i = 0; i < n; i++) {
-        const t = data.start + ((data.end - data.start) * i) / Math.max(n - 1, 1);
-        g[i === 0 ? "moveTo" : "lineTo"](x(t), y(curve.values[i]));
-      }
-      g.stroke();
+      const step = (data.end - data.start) / Math.max(curve.values.length - 1, 1);
+      stroke(g, Array.from(curve.values, (v, i) => [x(data.start + step * i), y(v)]));
     }
     plot.x = x;
     ui.legend.replaceChildren(
@@ -690,8 +653,7 @@
           "span",
           {
             className: state.hiddenCurves.has(c.curve.name) ? "jx-off" : "", onclick: () => {
-              const name = c.curve.name;
-              state.hiddenCurves[state.hiddenCurves.has(name) ? "delete" : "add"](name);
+              toggle(state.hiddenCurves, c.curve.name, !state.hiddenCurves.has(c.curve.name));
               plot.stale = true;
               showPlot();
             },
@@ -721,10 +683,8 @@
     g.drawImage(plot.picture, 0, 0);
     g.scale(ratio, ratio);
     g.strokeStyle = "#2b2f36";
-    g.beginPath();
-    g.moveTo(plot.x(state.time), plot.top);
-    g.lineTo(plot.x(state.time), height - plot.bottom);
-    g.stroke();
+    const x = plot.x(state.time);
+    stroke(g, [[x, plot.top], [x, height - plot.bottom]]);
   }
 
   // --- start -------------------------------------------------------------------------------------
@@ -745,10 +705,7 @@
         get connected() { return connected && camera !== null; },
         get camera() { return camera; },
         get selected() { return state.selected && state.selected[1]; },
-        position: (run, name) => {
-          const of = data.runs[run];
-          return pose(of, of.bodies.findIndex((b) => b.name === name), state.time)[0];
-        },
+        position: (r, name) => pose(data.runs[r], bodyOf(data.runs[r], name), state.time)[0],
       };
       connect();
     } catch (error) {

@@ -9,12 +9,18 @@ import json
 import pathlib
 import socket
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from jaxtyping import ArrayLike
 
 from .run import Run
 from .scene import WORLD, Extent, Figure
+
+if TYPE_CHECKING:
+    from viser import ViserServer
+
+Header = dict[str, Any]
 
 
 def viser() -> ModuleType:
@@ -39,12 +45,12 @@ class Content:
     def __init__(self):
         self.arrays: list[np.ndarray] = []
 
-    def add(self, array: Any, dtype: str = "<f4") -> dict[str, int]:
+    def add(self, array: ArrayLike, dtype: str = "<f4") -> dict[str, int]:
         """Keep an array and return what stands for it in the header."""
         self.arrays.append(np.ascontiguousarray(array, dtype))
         return {"__array__": len(self.arrays) - 1}
 
-    def encoded(self, header: dict[str, Any]) -> str:
+    def encoded(self, header: Header) -> str:
         """Header and arrays as base64 of a gzip of: the length of the header as four bytes, the
         header, and the arrays, all filled up to multiples of 8 bytes."""
         table, start, pieces = [], 0, []
@@ -59,7 +65,7 @@ class Content:
         return base64.b64encode(gzip.compress(whole, 9, mtime=0)).decode()
 
 
-def scene_messages(server: Any, content: Content) -> list[dict[str, Any]]:
+def scene_messages(server: "ViserServer", content: Content) -> list[Header]:
     """The scene of a server as the messages that viser's client understands."""
     import msgspec
     import zstandard
@@ -91,7 +97,7 @@ def scene_messages(server: Any, content: Content) -> list[dict[str, Any]]:
     return [with_arrays(message) for _, message in found["messages"]]
 
 
-def quiet_server() -> Any:
+def quiet_server() -> "ViserServer":
     """A viser server that only this machine reaches, on a free port, without its banner."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -100,15 +106,13 @@ def quiet_server() -> Any:
         return viser().ViserServer(host="127.0.0.1", port=port, verbose=False)
 
 
-def stop_quietly(server: Any) -> None:
+def stop_quietly(server: "ViserServer") -> None:
     """Stop a viser server, without its message."""
     with contextlib.redirect_stdout(io.StringIO()):
         server.stop()
 
 
-def run_header(
-    content: Content, run: Run, figure: Figure, extent: Extent, first: int
-) -> dict[str, Any]:
+def run_header(content: Content, run: Run, figure: Figure, extent: Extent, first: int) -> Header:
     """The part of the header about one run, whose first curve has the number `first`."""
     names = list(figure.bodies)  # the ground last
     table = np.moveaxis(np.asarray(run.mechanism.pose_table(run.q)), 1, 2)  # (pictures, bodies, 7)
@@ -144,7 +148,7 @@ def run_header(
 
 def _arrows(
     content: Content, run: Run, figure: Figure, extent: Extent, index: dict[str, int]
-) -> list[dict[str, Any]]:
+) -> list[Header]:
     """Arrows of contacts, with tails in the world, and of joints, with tails on bodies."""
     found = []
     if run.contacts is not None:
@@ -202,7 +206,7 @@ def _descriptions(run: Run) -> dict[str, list[str]]:
     return found
 
 
-def page(content: Content, header: dict[str, Any], title: str) -> str:
+def page(content: Content, header: Header, title: str) -> str:
     """The whole page as text."""
     package = pathlib.Path(str(viser().__file__)).parent
     client = package / "client" / "build" / "index.html"
@@ -224,8 +228,8 @@ def page(content: Content, header: dict[str, Any], title: str) -> str:
 
 
 def header_of(
-    messages: list[dict[str, Any]], times: np.ndarray, runs: list[dict], extent: Extent, **rest: Any
-) -> dict[str, Any]:
+    messages: list[Header], times: np.ndarray, runs: list[dict], extent: Extent, **rest: Any
+) -> Header:
     """The header of the page."""
     return {
         "messages": messages,

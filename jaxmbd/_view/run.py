@@ -3,21 +3,22 @@
 import functools
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import ArrayLike
 
 from .._compiler import picked
 from .._results import succeeded
 from .._simulate import Solution
 from .._system import State
 from ..mechanism import (
-    AbstractJoint,
+    AbstractConstraint,
     Mechanism,
-    contact_forces,
+    Stack,
     frame_poses,
     frame_twists,
     gravitational_energies,
@@ -26,8 +27,16 @@ from ..mechanism import (
     stored_energies,
     with_turns,
 )
-from ..mechanism.pictures import PointForces, body_frames, mean_forces, one_motion, point_forces
-from ..mechanism.reports import over_intervals
+from ..mechanism.appearance import (
+    PointForces,
+    body_frames,
+    contact_arrows,
+    coordinates_between,
+    has_coordinates,
+    interpolated,
+    joint_curves,
+    one_motion,
+)
 
 
 class JointLoad(NamedTuple):
@@ -55,7 +64,9 @@ class Along(NamedTuple):
     energies: dict[str, np.ndarray]
 
 
-def along(mechanism: Mechanism, t: Any, q: Any, v: Any, lam: Any) -> Along:
+def along(
+    mechanism: Mechanism, t: ArrayLike, q: ArrayLike, v: ArrayLike, lam: ArrayLike | None
+) -> Along:
     """Evaluate a motion, in one program: to compile one for each report would take longer than the
     rest of the page. Without multipliers, `None`, there are no loads."""
     found = jax.tree.map(np.asarray, _table(mechanism, t, q, v, lam))
@@ -89,11 +100,8 @@ def _table(mechanism, t, q, v, lam):
     return paths, transmitted, energies
 
 
-def _with_coordinates(mechanism: Mechanism) -> list[Any]:
-    def has(joint: Any) -> bool:
-        return isinstance(joint, AbstractJoint) and joint.count() > 0
-
-    return [kind for kind in mechanism.joint_stacks if has(kind[0])]
+def _with_coordinates(mechanism: Mechanism) -> list[Stack]:
+    return [kind for kind in mechanism.joint_stacks if has_coordinates(kind[0])]
 
 
 def _transmitted(mechanism, t, q, v, lam):
@@ -127,7 +135,10 @@ def _summed_energies(mechanism, t, q, v):
 
 
 def _loads(
-    mechanism: Mechanism, joints: dict[str, Any], q: np.ndarray, transmitted: list[np.ndarray]
+    mechanism: Mechanism,
+    joints: dict[str, AbstractConstraint],
+    q: np.ndarray,
+    transmitted: list[np.ndarray],
 ) -> dict[str, JointLoad]:
     moving = mechanism.body_stack.names
     frames = body_frames(mechanism, q)
@@ -180,7 +191,7 @@ class Run:
 
 
 def runs_of(
-    mechanism: Mechanism, motions: Any, fps: float, forces: bool
+    mechanism: Mechanism, motions: object, fps: float, forces: bool
 ) -> tuple[np.ndarray, list[Run]]:
     """The times of the pictures, and the runs. `motions` is a solution, a state, `None` for the
     pose in which the bodies were given, or name -> one of these or a pair with another mechanism.
@@ -190,41 +201,41 @@ def runs_of(
     named = motions if isinstance(motions, Mapping) else {"motion": motions}
     if not named:
         raise ValueError("There is no motion to view: the mapping of names to solutions is empty.")
-    pairs = {
-        str(name): x if isinstance(x, tuple) and len(x) == 2 else (mechanism, x)
-        for name, x in named.items()
-    }
-    for name, (owner, motion) in pairs.items():
-        _check(name, owner, motion)
-    pairs = {name: (owner, _while_good(motion)) for name, (owner, motion) in pairs.items()}
-    solutions = [motion for _, motion in pairs.values() if isinstance(motion, Solution)]
+    checked = {}
+    for name, x in named.items():
+        owner, motion = x if type(x) is tuple and len(x) == 2 else (mechanism, x)
+        checked[str(name)] = owner, _checked(name, owner, motion)
+    solutions = [motion for _, motion in checked.values() if not isinstance(motion, np.ndarray)]
     times = _times([np.asarray(sol.t, float) for sol in solutions], fps)
-    return times, [_run(name, *pair, times, forces) for name, pair in pairs.items()]
+    return times, [
+        _run(name, owner, motion, times, forces) for name, (owner, motion) in checked.items()
+    ]
 
 
-def _check(name: str, mechanism: Any, motion: Any) -> None:
+def _checked(name: str, mechanism: Mechanism, motion: object) -> Solution | np.ndarray:
+    """A motion until its failure, or the coordinates of a pose."""
     if not isinstance(mechanism, Mechanism):
         raise ValueError(
             f'The motion "{name}" must belong to a `Mechanism`, but was given with '
             f"{type(mechanism).__name__}."
         )
-    if motion is None:
-        return
-    if not isinstance(motion, Solution | State):
-        raise ValueError(
-            f'The motion "{name}" must be a `Solution` or a `State`, or a pair (mechanism, '
-            f"solution), but is {type(motion).__name__}."
-        )
+    motion = mechanism.state() if motion is None else motion
     if isinstance(motion, Solution):
         sol = one_motion(motion)
+        mechanism.checked_q(sol.q)
         if len(sol.t) < 2:
             raise ValueError(
                 f'The solution "{name}" has only one saved time, so there is no motion to view. '
                 "Simulate with `saveat=diffrax.SaveAt(t0=True, steps=True)` or with times `ts`, or "
                 "give `solution.state()` to view the pose."
             )
-    q: Any = motion.q
-    mechanism.checked_q(q)
+        return sol if succeeded(sol.result) else _while_good(sol)
+    if not isinstance(motion, State):
+        raise ValueError(
+            f'The motion "{name}" must be a `Solution` or a `State`, or a pair (mechanism, '
+            f"solution), but is {type(motion).__name__}."
+        )
+    return np.asarray(mechanism.checked_q(motion.q))
 
 
 def _times(saved: list[np.ndarray], fps: float) -> np.ndarray:
@@ -240,38 +251,42 @@ def _times(saved: list[np.ndarray], fps: float) -> np.ndarray:
     return np.linspace(start, end, int(np.clip(count, 1, _MOST_PICTURES)) + 1)
 
 
-def _run(name: str, mechanism: Mechanism, motion: Any, times: np.ndarray, forces: bool) -> Run:
-    if not isinstance(motion, Solution):
-        state = mechanism.state() if motion is None else motion
-        return Run(name, mechanism, np.repeat(np.asarray(state.q, float)[None], len(times), axis=0))
-    sol: Any = motion
+def _run(
+    name: str, mechanism: Mechanism, motion: Solution | np.ndarray, times: np.ndarray, forces: bool
+) -> Run:
+    if isinstance(motion, np.ndarray):
+        return Run(name, mechanism, np.repeat(motion[None], len(times), axis=0))
+    sol = one_motion(motion)
     t = np.asarray(sol.t, float)
 
     def sampled(values: np.ndarray) -> np.ndarray:
-        return _between(t, np.asarray(values, float), times)
+        return interpolated(t, np.asarray(values, float), times)
 
-    q = _between_poses(mechanism, t, np.asarray(sol.q, float), times)
+    q = coordinates_between(mechanism, t, np.asarray(sol.q), times)
     found = along(mechanism, sol.t, sol.q, sol.v, sol.multipliers if forces else None)
-    curves, contacts = _coordinates(mechanism, found.coordinates, sampled), None
+    curves = []
+    for joint, x in found.coordinates.items():
+        for kind, label, column in joint_curves(mechanism, joint, x):
+            curves.append(Curve(kind, label, sampled(column)))
     loads = {
         joint: JointLoad(x.body, x.point, sampled(x.force), sampled(x.torque))
         for joint, x in found.loads.items()
     }
-    for joint, x in loads.items():
-        curves.append(Curve("joint force [N]", joint, np.linalg.norm(x.force, axis=1)))
-    for joint, x in loads.items():
-        curves.append(Curve("joint torque [N m]", joint, np.linalg.norm(x.torque, axis=1)))
-    if forces and sol.contact_force is not None and sol.contact_force.shape[1]:
-        contacts = _contacts(mechanism, sol, times, q)
+    for kind, part in (("joint force [N]", "force"), ("joint torque [N m]", "torque")):
+        for joint, x in loads.items():
+            curves.append(Curve(kind, joint, np.linalg.norm(getattr(x, part), axis=1)))
+    contacts = contact_arrows(mechanism, sol, times, q) if forces else None
+    if contacts is not None:
         curves += _contact_curves(mechanism, contacts)
-    curves += _energies(found.energies, sampled)
+    energies = {name: x for name, x in found.energies.items() if np.any(x != 0)}
+    if energies:
+        energies["total"] = np.sum(list(energies.values()), axis=0)
+    curves += [Curve("energy [J]", name, sampled(x)) for name, x in energies.items()]
     return Run(name, mechanism, q, curves, loads, contacts)
 
 
-def _while_good(sol: Any) -> Any:
+def _while_good(sol: Solution) -> Solution:
     """The part of a motion before its failure: after it the times go on, and the state is held."""
-    if not isinstance(sol, Solution) or succeeded(sol.result):
-        return sol
     moves = np.any(np.diff(np.asarray(sol.q), axis=0) != 0, axis=1)
     count = int(np.max(np.flatnonzero(moves), initial=-1)) + 2
     names = ("t", "q", "v", "multipliers", "contact_force", "contact_loads")
@@ -283,62 +298,10 @@ def _while_good(sol: Any) -> Any:
     return eqx.tree_at(saved, sol, cut, is_leaf=lambda x: x is None)
 
 
-def _between(t: np.ndarray, values: np.ndarray, times: np.ndarray) -> np.ndarray:
-    """Linear interpolation along the first axis, held before and after."""
-    if values.ndim == 1:
-        return np.interp(times, t, values)
-    flat = values.reshape(len(t), -1)
-    columns = [np.interp(times, t, column) for column in flat.T]
-    return np.stack(columns, axis=1).reshape(len(times), *values.shape[1:])
-
-
-def _between_poses(
-    mechanism: Mechanism, t: np.ndarray, q: np.ndarray, times: np.ndarray
-) -> np.ndarray:
-    """Coordinates at the times: positions, angles and quaternions interpolated, the latter
-    normalised."""
-    if mechanism.plane is not None:
-        return _between(t, q, times)
-    table = q.reshape(len(t), 7, -1).copy()
-    p = table[:, 3:]
-    sign = np.sign(np.sum(p[1:] * p[:-1], axis=1))
-    p[1:] *= np.cumprod(np.where(sign < 0, -1.0, 1.0), axis=0)[:, None]
-    found = _between(t, table, times)
-    found[:, 3:] /= np.linalg.norm(found[:, 3:], axis=1, keepdims=True)
-    return found.reshape(len(times), -1)
-
-
-def _coordinates(mechanism: Mechanism, paths: dict[str, np.ndarray], sampled: Any) -> list[Curve]:
-    curves = []
-    for name, values in paths.items():
-        joint: Any = mechanism.joint(name)
-        first_angle = values.shape[1] - joint.angles
-        for i, column in enumerate(values.T):
-            kind = "angle [rad]" if i >= first_angle else "displacement [m]"
-            same = joint.angles if i >= first_angle else first_angle
-            curves.append(Curve(kind, name if same == 1 else f"{name} {i + 1}", sampled(column)))
-    return curves
-
-
-def _contacts(mechanism: Mechanism, sol: Any, times: np.ndarray, q: np.ndarray) -> PointForces:
-    world = np.asarray(contact_forces(mechanism, over_intervals(sol)))
-    forces = mean_forces(np.asarray(sol.t), world, times)
-    return point_forces(mechanism, np.asarray(q, sol.q.dtype), forces, None)
-
-
 def _contact_curves(mechanism: Mechanism, contacts: PointForces) -> list[Curve]:
     owner = np.asarray(mechanism.contact_names[: contacts.force.shape[1]])
+    sums = {name: contacts.force[:, owner == name].sum(axis=1) for name in dict.fromkeys(owner)}
     return [
-        Curve(
-            "contact force [N]",
-            name,
-            np.linalg.norm(contacts.force[:, owner == name].sum(axis=1), axis=1),
-        )
-        for name in dict.fromkeys(owner.tolist())
+        Curve("contact force [N]", str(name), np.linalg.norm(force, axis=1))
+        for name, force in sums.items()
     ]
-
-
-def _energies(parts: dict[str, np.ndarray], sampled: Any) -> list[Curve]:
-    parts = {name: x for name, x in parts.items() if np.any(x != 0)}
-    total = {"total": np.sum(list(parts.values()), axis=0)} if parts else {}
-    return [Curve("energy [J]", name, sampled(x)) for name, x in (parts | total).items()]

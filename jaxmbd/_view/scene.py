@@ -2,21 +2,37 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ..mechanism import GROUND, Mechanism
-from ..mechanism.pictures import (
+from ..mechanism.appearance import (
     BODIES,
     GROUND_FILL,
+    Visual,
+    WorldFrames,
     body_frames,
     element_frames,
     matrices,
     symbol_size,
     unit,
 )
-from .solids import Color, Link, Solid, body_solids, force_symbols, joint_symbols, rgb, turned
+from .solids import (
+    Color,
+    Link,
+    body_solids,
+    corners,
+    is_surface,
+    rgba,
+    shrunk,
+    supports,
+    symbols,
+    turned,
+)
+
+if TYPE_CHECKING:
+    from viser import MeshSkinnedHandle, SceneApi, ViserServer
 
 # Everything that moves is below this node, so that the page can move the world past the camera.
 WORLD = "/world"
@@ -82,15 +98,15 @@ class Extent:
         middle, reach = self._near
         return np.all(np.abs(points - middle) <= reach, axis=-1)
 
-    def include(self, mechanism: Mechanism, q: np.ndarray, visuals: Iterable[Any]) -> None:
+    def include(self, mechanism: Mechanism, q: np.ndarray, visuals: Iterable[Visual]) -> None:
         """Widen the box by the shapes of the bodies in the first picture, and in the others where
         they stay near."""
         some = np.unique(np.linspace(0, len(q) - 1, min(len(q), _PICTURES)).astype(int))
         frames = body_frames(mechanism, q[some])
         solids = [
-            frames[solid.body].at(solid.corners())
+            frames[solid.body].at(corners(solid))
             for solid in body_solids(mechanism, visuals, self.size)
-            if not solid.unbounded
+            if not is_surface(solid)
         ]
         first = np.concatenate([self.seen[:0], *(points[0] for points in solids)])
         if len(first):
@@ -120,7 +136,7 @@ class Extent:
         x /= np.linalg.norm(x)
         return np.stack([x, np.cross(up, x), up], axis=1)
 
-    def aim(self, server: Any) -> None:
+    def aim(self, server: "ViserServer") -> None:
         """Set the first camera, so that it sees everything, in the direction of
         `mbd.plots.draw`."""
         azimuth, elevation = np.deg2rad(-58), np.deg2rad(22)
@@ -134,7 +150,7 @@ class Extent:
         away = np.max(aside / np.tan(_FIELD_OF_VIEW / 2) + points @ direction)
         away = max(_ROOM * away, self.length / 2)
         server.initial_camera.fov = _FIELD_OF_VIEW
-        server.initial_camera.up = tuple(float(x) for x in self.up)
+        server.initial_camera.up = self.up
         server.initial_camera.position = tuple(self.middle + away * direction)
         server.initial_camera.look_at = tuple(self.middle)
         server.initial_camera.near = 0.01 * self.length
@@ -142,13 +158,13 @@ class Extent:
 
 
 def build(
-    scene: Any,
+    scene: "SceneApi",
     root: str,
     mechanism: Mechanism,
     q: np.ndarray,
-    visuals: Iterable[Any],
+    visuals: Iterable[Visual],
     extent: Extent,
-    overlay: Color | None = None,
+    overlay: str | None = None,
 ) -> Figure:
     """Add the nodes of a mechanism to a viser scene, at the first of the coordinates
     `(pictures, nq)`. An `overlay` is a colour for all bodies, which are then translucent and
@@ -159,24 +175,32 @@ def build(
         figure.bodies[name] = node = f"{root}/b{i}"
         origin, axes = frames[name].origin[0], frames[name].axes[0]
         scene.add_frame(node, show_axes=False, position=origin, wxyz=turned(axes))
-    solids: list[tuple[str, Any]] = [
-        ("ground" if solid.body == GROUND else "bodies", solid)
-        for solid in body_solids(mechanism, visuals, size)
-        if overlay is None or solid.body != GROUND
-    ]
-    figure.floor = any(group == "ground" and x.unbounded for group, x in solids)
+    solids = body_solids(mechanism, visuals, size)
+    if overlay is not None:
+        solids = [x for x in solids if x.body != GROUND]
+    figure.floor = any(x.body == GROUND and is_surface(x) for x in solids)
+    things: list[tuple[str, Visual | Link]]
+    things = [("ground" if x.body == GROUND else "bodies", x) for x in solids]
     if overlay is None:
-        solids += [("joints", x) for x in joint_symbols(mechanism, frames, size, -extent.up)]
-    solids += [("springs", x) for x in force_symbols(mechanism, frames, size)]
-    _add(scene, figure, solids, frames, extent, overlay)
+        things += [("joints", x) for x in symbols(mechanism.joints, frames, size)]
+        things += [("joints", x) for x in supports(mechanism, size, -extent.up)]
+    things += [("springs", x) for x in symbols(mechanism.forces, frames, size)]
+    _add(scene, figure, things, frames, extent, overlay)
     if overlay is None:
         _annotate(scene, figure, mechanism)
     return figure
 
 
-def _add(scene: Any, figure: Figure, things: Any, frames: Any, extent: Extent, overlay: Any):
+def _add(
+    scene: "SceneApi",
+    figure: Figure,
+    things: Iterable[tuple[str, Visual | Link]],
+    frames: dict[str, WorldFrames],
+    extent: Extent,
+    overlay: str | None,
+) -> None:
     for i, (group, thing) in enumerate(things):
-        color = thing.color if overlay is None else overlay
+        color = thing.rgba if overlay is None else rgba(overlay, _OVERLAY * thing.rgba[3])
         if isinstance(thing, Link):
             node = f"{figure.root}/link{i}"
             ends = np.array([frames[name].at(point)[0, 0] for name, point in thing.ends])
@@ -186,7 +210,7 @@ def _add(scene: Any, figure: Figure, things: Any, frames: Any, extent: Extent, o
                 node,
                 vertices,
                 faces,
-                color=color,
+                color=_bytes(color),
                 bone_wxyzs=np.array([[1.0, 0, 0, 0]] * 2),
                 bone_positions=np.array([[0.0, 0, 0], [0, 0, 1]]),
                 skin_weights=weights,
@@ -195,16 +219,14 @@ def _add(scene: Any, figure: Figure, things: Any, frames: Any, extent: Extent, o
             figure.links.append((node, thing))
         else:
             node = f"{figure.bodies[thing.body]}/s{i}"
-            opacity = thing.opacity
-            if overlay is not None:
-                opacity, thing = _OVERLAY * opacity, thing.shrunk(_SHRUNK)
-            add_solid(scene, node, thing, color, opacity, extent)
-        if thing.whose != GROUND:
-            figure.owners[node] = thing.whose
+            small = thing if overlay is None else shrunk(thing, _SHRUNK)
+            add_solid(scene, node, small._replace(rgba=color), extent)
+        if thing.name != GROUND:
+            figure.owners[node] = thing.name
         figure.groups.setdefault(group, []).append(node)
 
 
-def _annotate(scene: Any, figure: Figure, mechanism: Mechanism) -> None:
+def _annotate(scene: "SceneApi", figure: Figure, mechanism: Mechanism) -> None:
     """Add hidden labels and axes to the bodies."""
     for body in mechanism.bodies:
         node, center = figure.bodies[body.name], np.asarray(body.inertia.center, float)
@@ -235,10 +257,12 @@ def tube(
         second = np.cross(z, first)
         circle = np.outer(np.cos(angles), first) + np.outer(np.sin(angles), second)
         rings.append(point + radius * circle)
+    i = np.arange((len(points) - 1) * sides)
+    k = i - i % sides + (i + 1) % sides  # the next vertex of the ring
+    faces = np.stack([i, k, k + sides, i, k + sides, i + sides], axis=1).reshape(-1, 3)
     s = np.repeat(template[:, 0], sides)
-    vertices = np.concatenate(rings).astype(np.float32)
     weights = np.stack([1 - s, s], axis=1).astype(np.float32)
-    return vertices, _between_rings(len(points), sides), weights
+    return np.concatenate(rings).astype(np.float32), faces.astype(np.uint32), weights
 
 
 def toward(a: np.ndarray, b: np.ndarray) -> np.ndarray:
@@ -253,76 +277,68 @@ def toward(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     return p / np.linalg.norm(p)
 
 
-def stretch(handle: Any, a: np.ndarray, b: np.ndarray) -> None:
+def stretch(handle: "MeshSkinnedHandle", a: np.ndarray, b: np.ndarray) -> None:
     """Move the bones of a link to its ends."""
     for bone, end in zip(handle.bones, (a, b), strict=True):
         bone.position, bone.wxyz = tuple(end), tuple(toward(a, b))
 
 
-def add_solid(
-    scene: Any, node: str, solid: Solid, color: Color, opacity: float, extent: Extent
-) -> None:
-    """Add a solid as a node."""
-    place: dict[str, Any] = dict(position=solid.position, wxyz=solid.orientation)
-    look: dict[str, Any] = dict(color=color, opacity=None if opacity >= 1 else opacity)
-    kind, size = solid.kind, solid.size
-    if kind == "box":
-        scene.add_box(node, dimensions=tuple(2 * x for x in size), **place, **look)
-    elif kind == "sphere":
-        scene.add_icosphere(node, radius=size[0], **place, **look)
-    elif kind == "ellipsoid":
-        scene.add_icosphere(node, radius=1.0, scale=size, **place, **look)
-    elif kind == "cylinder":
-        scene.add_cylinder(node, radius=size[0], height=2 * size[1], **place, **look)
-    elif kind == "capsule":
-        vertices, faces = _capsule(size[0], size[1])
-        scene.add_mesh_simple(node, vertices, faces, **place, **look)
-    elif kind == "plane":
-        reach = 3 * extent.length
-        if solid.body == GROUND:
-            # It has no end, so its middle may be under the middle of the scene.
-            normal = matrices(solid.orientation[None])[0][:, 2]
-            height = (extent.middle - solid.position) @ normal
-            place["position"] = extent.middle - height * normal
-        scene.add_grid(
-            node,
-            width=reach,
-            height=reach,
-            cell_size=_round(extent.length / 20),
-            section_size=_round(extent.length / 20) * 5,
-            plane_color=rgb(GROUND_FILL),
-            plane_opacity=0.6,
-            cell_thickness=0.6,
-            section_thickness=0.8,
-            **place,
-        )
-    else:
-        vertices = np.asarray(solid.vertices, np.float32)
-        faces = np.asarray(solid.faces, np.uint32)
-        scene.add_mesh_simple(
-            node, vertices, faces, flat_shading=True, side="double", **place, **look
-        )
+def add_solid(scene: "SceneApi", node: str, of: Visual, extent: Extent) -> None:
+    """Add a shape as a node."""
+    place: dict[str, Any] = dict(position=of.position, wxyz=of.orientation)
+    opacity = None if of.rgba[3] >= 1 else of.rgba[3]
+    look: dict[str, Any] = dict(color=_bytes(of.rgba), opacity=opacity, **place)
+    match of.kind, *of.size:
+        case "box", x, y, z:
+            scene.add_box(node, dimensions=(2 * x, 2 * y, 2 * z), **look)
+        case "sphere", r:
+            scene.add_icosphere(node, radius=r, **look)
+        case "ellipsoid", x, y, z:
+            scene.add_icosphere(node, radius=1.0, scale=(x, y, z), **look)
+        case "cylinder", r, half:
+            scene.add_cylinder(node, radius=r, height=2 * half, **look)
+        case "capsule", r, half:
+            from trimesh.creation import capsule  # viser imports it
+
+            mesh = capsule(height=2 * half, radius=r, count=(32, 16))
+            scene.add_mesh_simple(node, mesh.vertices, mesh.faces, **look)
+        case "plane", *_:
+            if of.body == GROUND:
+                # It has no end, so its middle may be under the middle of the scene.
+                normal = matrices(of.orientation)[:, 2]
+                height = (extent.middle - of.position) @ normal
+                place["position"] = extent.middle - height * normal
+            sheet: Any = dict(plane_color=_bytes(rgba(GROUND_FILL)), plane_opacity=0.6)
+            lines = dict(cell_thickness=0.6, section_thickness=0.8)
+            _add_grid(scene, node, extent, 3 * extent.length, **place, **sheet, **lines)
+        case _:
+            mesh = np.asarray(of.vertices, np.float32), np.asarray(of.faces, np.uint32)
+            scene.add_mesh_simple(node, *mesh, flat_shading=True, side="double", **look)
 
 
-def add_ground(scene: Any, extent: Extent, given: bool) -> None:
+def _bytes(color: Color) -> tuple[int, int, int]:
+    r, g, b = np.round(255 * np.clip(color[:3], 0, 1)).astype(int).tolist()
+    return r, g, b
+
+
+def add_ground(scene: "SceneApi", extent: Extent, given: bool) -> None:
     """Add a grid under everything, unless a ground is `given`."""
     if given:
         return
     below = (extent.cloud @ extent.up).min() - 1.2 * extent.size
-    foot = extent.middle + (below - extent.middle @ extent.up) * extent.up
-    cell = _round(extent.length / 20)
-    scene.add_grid(
-        f"{WORLD}/grid",
-        width=2 * extent.length,
-        height=2 * extent.length,
-        cell_size=cell,
-        section_size=5 * cell,
-        cell_color=(225, 228, 233),
-        section_color=(200, 204, 210),
-        fade_distance=3 * extent.length,
-        position=foot,
+    place = dict(
+        position=extent.middle + (below - extent.middle @ extent.up) * extent.up,
         wxyz=turned(extent.frame()),
     )
+    look: Any = dict(cell_color=(225, 228, 233), section_color=(200, 204, 210))
+    fade = dict(fade_distance=3 * extent.length)
+    _add_grid(scene, f"{WORLD}/grid", extent, 2 * extent.length, **place, **look, **fade)
+
+
+def _add_grid(scene: "SceneApi", node: str, extent: Extent, width: float, **look: Any) -> None:
+    cell = _round(extent.length / 20)
+    sizes = dict(width=width, height=width, cell_size=cell, section_size=5 * cell)
+    scene.add_grid(node, **sizes, **look)
 
 
 def _round(x: float) -> float:
@@ -331,26 +347,6 @@ def _round(x: float) -> float:
     return float(power * min((1, 2, 5, 10), key=lambda k: abs(k - x / power)))
 
 
-def _capsule(radius: float, half: float, sides: int = 24, rings: int = 7) -> Any:
-    """Vertices and triangles of a capsule along z, with vertices shared for smooth shading."""
-    phi = np.linspace(-np.pi / 2, np.pi / 2, 2 * rings)
-    r, z = radius * np.cos(phi), radius * np.sin(phi) + np.where(phi < 0, -half, half)
-    theta = 2 * np.pi * np.arange(sides) / sides
-    vertices = np.stack(
-        [np.outer(r, np.cos(theta)), np.outer(r, np.sin(theta)), np.outer(z, np.ones(sides))], -1
-    ).reshape(-1, 3)
-    return vertices.astype(np.float32), _between_rings(len(phi), sides)
-
-
-def _between_rings(rings: int, sides: int) -> np.ndarray:
-    """Triangles of a surface through rings of vertices, each with the same number of them."""
-    i, j = np.meshgrid(np.arange(rings - 1), np.arange(sides), indexing="ij")
-    k = (j + 1) % sides
-    a, b, c, d = i * sides + j, i * sides + k, (i + 1) * sides + k, (i + 1) * sides + j
-    faces = np.stack([np.stack([a, b, c], -1), np.stack([a, c, d], -1)]).reshape(-1, 3)
-    return faces.astype(np.uint32)
-
-
-def overlay_color(i: int) -> Color:
+def overlay_color(i: int) -> str:
     """The colour of run `i` where several are overlaid."""
-    return rgb(BODIES[(i + 1) % len(BODIES)])
+    return BODIES[(i + 1) % len(BODIES)]

@@ -1,180 +1,114 @@
-"""The solids by which bodies, joints, springs and supports are shown."""
+"""The solids and lines by which bodies, joints, springs and supports are shown."""
 
-import dataclasses
 import itertools
-from collections.abc import Iterable
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
+from jaxtyping import ArrayLike
 
 from ..mechanism import (
     GROUND,
-    AbstractConstraint,
     AbstractElement,
-    AbstractForceElement,
-    Angle,
     Body,
     Box,
-    Bushing,
     Capsule,
-    CoordinateActuator,
-    CoordinateSpring,
     Cylinder,
-    Cylindrical,
     Disc,
-    Distance,
     Ellipsoid,
-    Fixed,
+    Glyph,
     HalfSpace,
     HeightField,
     Mechanism,
-    PathLength,
-    Planar,
-    PointOnLine,
-    PointOnPlane,
-    Prismatic,
-    Revolute,
-    Screw,
+    Pose,
     Sphere,
-    Spherical,
-    TwistAngle,
-    Universal,
 )
-from ..mechanism.pictures import (
-    BODIES,
+from ..mechanism.appearance import (
     FORCE,
     GROUND_EDGE,
     GROUND_FILL,
+    GUIDE,
     INK,
-    Frames,
+    Visual,
+    WorldFrames,
+    across,
+    are_apart,
+    attachments,
+    body_colors,
     element_frames,
     equal_box,
+    helix,
+    hull,
     matrices,
-    mesh_of,
     placed_shapes,
     spiral,
-    unit,
+    surface,
 )
 
-Color = tuple[int, int, int]
+Color = tuple[float, float, float, float]
 
 
-@dataclass(frozen=True)
-class Solid:
-    """A shape fixed to a body.
+def solid(
+    body: str,
+    name: str,
+    kind: str,
+    size: Sequence[ArrayLike],
+    color: Color,
+    position: ArrayLike,
+    orientation: ArrayLike,
+) -> Visual:
+    """A shape of another kind than "mesh" on a body, which shows the element `name`."""
+    sizes = tuple(float(x) for part in size for x in np.ravel(np.asarray(part, float)))
+    place = np.asarray(position, float), np.asarray(orientation, float)
+    return Visual(name, body, kind, sizes, None, None, *place, color, 0)
 
-    - `body`: its name, or "ground". `whose`: the name of the element that it shows.
-    - `kind`: "box", "sphere", "ellipsoid", "cylinder", "capsule", "plane" or "mesh".
-    - `size`: half edges; radius; semi-axes; radius and half length along z; nothing [m].
-    - `unbounded`: whether it is the surface of the ground.
-    - `position` [m] and `orientation` (w, x, y, z) of its frame in the frame of the body.
+
+def is_surface(of: Visual) -> bool:
+    """Whether it is a ground without an end."""
+    return of.kind in ("plane", "field")
+
+
+def shrunk(of: Visual, factor: float) -> Visual:
+    """The same about its origin, smaller by a factor."""
+    vertices = None if of.vertices is None else factor * of.vertices
+    return of._replace(size=tuple(factor * x for x in of.size), vertices=vertices)
+
+
+def corners(of: Visual) -> np.ndarray:
+    """The corners of a box around it, along its axes, in the frame of the body, shape `(8, 3)`
+    [m]."""
+    high = np.zeros(3)
+    if of.kind in ("box", "ellipsoid", "sphere"):
+        high[:] = of.size
+    elif of.kind in ("cylinder", "capsule"):
+        radius, half = of.size
+        high[:] = radius, radius, half + radius * (of.kind == "capsule")
+    ends = np.stack([-high, high])
+    if of.vertices is not None and len(of.vertices):
+        ends = np.stack([of.vertices.min(axis=0), of.vertices.max(axis=0)])
+    local = np.stack(np.meshgrid(*ends.T), axis=-1).reshape(-1, 3)
+    return of.position + local @ matrices(of.orientation).T
+
+
+class Link(NamedTuple):
+    """A line that stretches between a point of one body and a point of another.
+
+    - `name`: of the element that it shows.
+    - `ends`: for each of the two the name of the body, and the point in its frame [m].
+    - `template`: points `(n, 3)`: the fraction of the way, and two offsets across it [m].
     """
 
-    body: str
-    whose: str
-    kind: str
-    size: tuple[float, ...]
-    color: Color
-    position: np.ndarray = field(default_factory=lambda: np.zeros(3))
-    orientation: np.ndarray = field(default_factory=lambda: np.array([1.0, 0.0, 0.0, 0.0]))
-    opacity: float = 1.0
-    vertices: np.ndarray | None = None
-    faces: np.ndarray | None = None
-    unbounded: bool = False
-
-    def shrunk(self, factor: float) -> "Solid":
-        """The same about its origin, smaller by a factor."""
-        vertices = None if self.vertices is None else factor * self.vertices
-        size = tuple(factor * x for x in self.size)
-        return dataclasses.replace(self, size=size, vertices=vertices)
-
-    def corners(self) -> np.ndarray:
-        """The corners of a box around it, along its axes, in the frame of the body, shape `(8, 3)`
-        [m]."""
-        if self.vertices is not None and len(self.vertices):
-            low, high = self.vertices.min(axis=0), self.vertices.max(axis=0)
-        else:
-            high = np.zeros(3)
-            if self.kind == "sphere":
-                high = np.full(3, self.size[0])
-            elif self.kind in ("cylinder", "capsule"):
-                radius, half = self.size
-                high = np.array([radius, radius, half + radius * (self.kind == "capsule")])
-            elif len(self.size) == 3:
-                high = np.array(self.size)
-            low = -high
-        ends = np.stack([low, high])
-        local = np.stack(np.meshgrid(*ends.T), axis=-1).reshape(-1, 3)
-        return self.position + local @ matrices(self.orientation[None])[0].T
+    name: str
+    ends: tuple[tuple[str, np.ndarray], tuple[str, np.ndarray]]
+    template: np.ndarray
+    rgba: Color
+    thickness: float
 
 
-def rgb(text: str) -> Color:
-    """The numbers of a colour "#rrggbb"."""
-    r, g, b = (int(text[i : i + 2], 16) for i in (1, 3, 5))
-    return r, g, b
-
-
-def body_colors(mechanism: Mechanism) -> dict[str, Color]:
-    """Colours of the bodies, those of `mbd.plots.draw`."""
-    colors = {b.name: rgb(BODIES[i % len(BODIES)]) for i, b in enumerate(mechanism.bodies)}
-    return colors | {GROUND: rgb(GROUND_EDGE)}
-
-
-def body_solids(mechanism: Mechanism, visuals: Iterable[Any], size: float) -> list[Solid]:
-    """The shapes of all bodies: their `visuals`, else their contact shapes, else bars from the
-    centre of mass to the joints, or the box with the same inertia. `size` is that of symbols."""
-    colors = body_colors(mechanism)
-    found = _of_visuals(tuple(visuals), colors)
-    drawn = {solid.body for solid in found}
-    floor = any(solid.unbounded for solid in found)
-    for solid in _contact_solids(mechanism, colors):
-        if solid.body not in drawn or (solid.unbounded and not floor):
-            found.append(solid)
-    drawn |= {solid.body for solid in found}
-    for body in mechanism.bodies:
-        if body.name not in drawn:
-            found += _skeleton(mechanism, body, colors[body.name], size)
-    return found
-
-
-def _of_visuals(visuals: tuple, colors: dict[str, Color]) -> list[Solid]:
-    """The shapes of a file: those of groups 0 to 2, and all of bodies that have no others."""
-    kinds = ("sphere", "capsule", "cylinder", "ellipsoid", "box", "plane", "mesh")
-    for x in visuals:
-        if x.body not in colors or x.kind not in kinds:
-            raise ValueError(
-                f"Argument `visuals` must have bodies of the mechanism and kinds among {kinds}, "
-                f'but has a {x.kind} on "{x.body}".'
-            )
-    shown = {x.body for x in visuals if x.group <= 2}
-    return [
-        Solid(
-            x.body,
-            x.body,
-            x.kind,
-            tuple(float(s) for s in x.size),
-            colors[x.body] if _is_unpainted(x) else _byte_color(x.rgba),
-            np.asarray(x.position, float),
-            np.asarray(x.orientation, float),
-            float(x.rgba[3]),
-            x.vertices,
-            x.faces,
-            x.kind == "plane",
-        )
-        for x in visuals
-        if (x.group <= 2 or x.body not in shown) and x.rgba[3] > 0
-    ]
-
-
-def _is_unpainted(visual: Any) -> bool:
-    """Whether it has the grey of shapes without a colour."""
-    return visual.kind != "plane" and np.allclose(visual.rgba, (0.5, 0.5, 0.5, 1.0))
-
-
-def _byte_color(rgba: Any) -> Color:
-    r, g, b = (round(255 * min(max(float(x), 0.0), 1.0)) for x in rgba[:3])
-    return r, g, b
+def rgba(text: str, opacity: float = 1.0) -> Color:
+    """The numbers from 0 to 1 of a colour "#rrggbb"."""
+    r, g, b = (x / 255 for x in bytes.fromhex(text[1:]))
+    return r, g, b, opacity
 
 
 def turned(axes: np.ndarray) -> np.ndarray:
@@ -184,246 +118,209 @@ def turned(axes: np.ndarray) -> np.ndarray:
     return Rotation.from_matrix(axes).as_quat()[[3, 0, 1, 2]]
 
 
-def bar(body: str, whose: str, a: np.ndarray, b: np.ndarray, radius: float, color: Color) -> Solid:
+def bar(body: str, name: str, a: np.ndarray, b: np.ndarray, radius: float, color: Color) -> Visual:
     """A cylinder between two points of a body."""
-    d = b - a
-    length = float(np.linalg.norm(d))
-    z = d / length
-    x = np.cross(z, np.eye(3)[int(np.argmin(np.abs(z)))])
-    x /= np.linalg.norm(x)
-    axes = np.stack([x, np.cross(z, x), z], axis=1)
-    return Solid(body, whose, "cylinder", (radius, length / 2), color, (a + b) / 2, turned(axes))
+    length = float(np.linalg.norm(b - a))
+    z = (b - a) / length
+    x = across(z, np.eye(3)[int(np.argmin(np.abs(z)))])
+    place = (a + b) / 2, turned(np.stack([x, np.cross(z, x), z], axis=1))
+    return solid(body, name, "cylinder", (radius, length / 2), color, *place)
 
 
-def _skeleton(mechanism: Mechanism, body: Body, color: Color, size: float) -> list[Solid]:
-    center = np.asarray(body.inertia.center, float)
-    points: list[np.ndarray] = []
-    for element in (*mechanism.joints, *mechanism.forces):
-        for name, pose in zip(element.bodies, element.frames, strict=True):
-            point = np.asarray(pose.position, float)
-            if name == body.name and all(np.linalg.norm(point - p) > 1e-3 * size for p in points):
-                points.append(point)
+# --- bodies -------------------------------------------------------------------------------------
+
+
+def body_solids(mechanism: Mechanism, visuals: Iterable[Visual], size: float) -> list[Visual]:
+    """The shapes of all bodies: their `visuals`, else their contact shapes, else bars from the
+    centre of mass to the joints, or the box with the same inertia. `size` is that of symbols."""
+    colors = {name: rgba(color) for name, color in body_colors(mechanism).items()}
+    found = _of_visuals(tuple(visuals), colors)
+    drawn, floor = {x.body for x in found}, any(map(is_surface, found))
+    found += [
+        x
+        for x in _contact_solids(mechanism, colors)
+        if x.body not in drawn or (is_surface(x) and not floor)
+    ]
+    drawn |= {x.body for x in found}
+    points = attachments(mechanism, size)
+    for body in mechanism.bodies:
+        if body.name not in drawn:
+            found += _skeleton(body, points[body.name], colors[body.name], size)
+    return found
+
+
+def _of_visuals(visuals: tuple[Visual, ...], colors: dict[str, Color]) -> list[Visual]:
+    """The shapes of a file: those of groups 0 to 2, and all of bodies that have no others."""
+    kinds = ("sphere", "capsule", "cylinder", "ellipsoid", "box", "plane", "mesh")
+    for x in visuals:
+        if x.body not in colors or x.kind not in kinds:
+            raise ValueError(
+                f"Argument `visuals` must have bodies of the mechanism and kinds among {kinds}, "
+                f'but has a {x.kind} on "{x.body}".'
+            )
+    shown = {x.body for x in visuals if x.group <= 2}
+
+    def color(of: Visual) -> Color:
+        # Shapes without a colour are grey.
+        unpainted = of.kind != "plane" and np.allclose(of.rgba, (0.5, 0.5, 0.5, 1.0))
+        return colors[of.body] if unpainted else of.rgba
+
+    return [
+        x._replace(name=x.body, rgba=color(x))
+        for x in visuals
+        if (x.group <= 2 or x.body not in shown) and x.rgba[3] > 0
+    ]
+
+
+def _skeleton(body: Body, points: list[np.ndarray], color: Color, size: float) -> list[Visual]:
+    center, name = np.asarray(body.inertia.center, float), body.name
     bars = [
-        bar(body.name, body.name, center, point, 0.14 * size, color)
+        bar(name, name, center, point, 0.14 * size, color)
         for point in points
         if np.linalg.norm(point - center) > 1e-3 * size
     ]
     if len(points) > 1 and bars:
-        return [*bars, Solid(body.name, body.name, "sphere", (0.2 * size,), color, center)]
+        return [*bars, solid(name, name, "sphere", (0.2 * size,), color, center, np.eye(4)[0])]
     half, axes = equal_box(body, 0.3 * size)
-    x, y, z = (float(h) for h in half)
-    return [Solid(body.name, body.name, "box", (x, y, z), color, center, turned(axes))]
+    return [solid(name, name, "box", (half,), color, center, turned(axes))]
 
 
-def _contact_solids(mechanism: Mechanism, colors: dict[str, Color]) -> list[Solid]:
-    still = Frames(np.zeros((1, 3)), np.eye(3)[None])
-    local = dict.fromkeys(colors, still)
-    found = []
-    for place in placed_shapes(mechanism, local):
-        shape: Any = place.shape
-        kind, size, vertices, faces = "mesh", (), None, None
-        if isinstance(shape, Sphere):
-            kind, size = "sphere", (shape.radius,)
-        elif isinstance(shape, Ellipsoid):
-            kind, size = "ellipsoid", np.asarray(shape.semi_axes)
-        elif isinstance(shape, Box):
-            kind, size = "box", np.asarray(shape.half_sizes)
-        elif isinstance(shape, Cylinder | Capsule):
-            kind = "cylinder" if isinstance(shape, Cylinder) else "capsule"
-            size = (shape.radius, shape.half_length)
-        elif isinstance(shape, Disc):
-            kind, size = "cylinder", (shape.radius, 0.02 * shape.radius)
-        elif isinstance(shape, HalfSpace):
-            kind = "plane"
-        elif isinstance(shape, HeightField):
-            vertices, faces = _surface(shape)
-        else:
-            vertices, faces = _triangles(mesh_of(shape)[0])
-        unbounded = isinstance(shape, HalfSpace | HeightField)
-        color = rgb(GROUND_FILL) if unbounded else colors[place.body]
-        origin, axes = place.frame.origin[0], place.frame.axes[0]
-        size = tuple(float(x) for x in size)
-        given: Any = dict(vertices=vertices, faces=faces, unbounded=unbounded)
-        found.append(
-            Solid(place.body, place.body, kind, size, color, origin, turned(axes), **given)
-        )
-    return found
+# The kinds and sizes of shapes that are no meshes.
+_KINDS: dict[type, Callable[[Any], tuple]] = {
+    Sphere: lambda s: ("sphere", s.radius),
+    Ellipsoid: lambda s: ("ellipsoid", s.semi_axes),
+    Box: lambda s: ("box", s.half_sizes),
+    Cylinder: lambda s: ("cylinder", s.radius, s.half_length),
+    Capsule: lambda s: ("capsule", s.radius, s.half_length),
+    Disc: lambda s: ("cylinder", s.radius, 0.02 * s.radius),
+    HalfSpace: lambda _: ("plane",),
+    HeightField: lambda _: ("field",),
+}
+
+
+def _contact_solids(mechanism: Mechanism, colors: dict[str, Color]) -> Iterator[Visual]:
+    still = WorldFrames(np.zeros((1, 3)), np.eye(3)[None])
+    for body, shape, frame in placed_shapes(mechanism, dict.fromkeys(colors, still)):
+        kind, *size = _KINDS.get(type(shape), lambda _: ("mesh",))(shape)
+        of = solid(body, body, kind, size, colors[body], frame.origin[0], turned(frame.axes[0]))
+        if is_surface(of):
+            of = of._replace(rgba=rgba(GROUND_FILL))
+        if kind in ("field", "mesh"):
+            mesh = _halved_cells(surface(shape)) if kind == "field" else _triangles(hull(shape))
+            of = of._replace(vertices=mesh[0], faces=mesh[1])
+        yield of
 
 
 def _triangles(faces: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
     """Vertices and triangles of convex faces, each `(corners, 3)`."""
     starts = np.cumsum([0, *(len(face) for face in faces)])
     fans = [
-        start + np.array([[0, i, i + 1] for i in range(1, len(face) - 1)])
+        (start, start + i, start + i + 1)
         for start, face in zip(starts, faces, strict=False)
-        if len(face) > 2
+        for i in range(1, len(face) - 1)
     ]
-    return np.concatenate(faces), np.concatenate(fans)
+    return np.concatenate(faces), np.reshape(fans, (-1, 3)).astype(int)
 
 
-def _surface(of: HeightField) -> tuple[np.ndarray, np.ndarray]:
+def _halved_cells(field: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Vertices and triangles of a height field, which divides its cells from the corner of least x
     and y."""
-    heights, spacing = np.asarray(of.heights, float), np.asarray(of.spacing, float)
-    nx, ny = heights.shape
-    x, y = (s * (np.arange(n) - (n - 1) / 2) for s, n in zip(spacing, (nx, ny), strict=True))
-    vertices = np.stack([*np.meshgrid(x, y, indexing="ij"), heights], axis=-1).reshape(-1, 3)
+    nx, ny, _ = field.shape
     i = (np.arange(nx - 1)[:, None] * ny + np.arange(ny - 1)).ravel()
     near, far = [i, i + ny, i + ny + 1], [i, i + ny + 1, i + 1]
-    return vertices, np.concatenate([np.stack(near, axis=1), np.stack(far, axis=1)])
+    return field.reshape(-1, 3), np.concatenate([np.stack(near, 1), np.stack(far, 1)])
 
 
-# Solids and stretching lines that show joints, springs and supports.
+# --- elements -----------------------------------------------------------------------------------
+
+_INK, _FORCE, _GUIDE = rgba(INK), rgba(FORCE), rgba(GUIDE)
+_STRAIGHT = np.array([[0.0, 0, 0], [1, 0, 0]])
+
+# All sizes are multiples of the radius r of joints. A solid at a frame of the element: its kind and
+# size, the number of the frame, and the colour.
+_SOLIDS: dict[Glyph, tuple[str, tuple[float, ...], int, Color]] = {
+    Glyph.BALL: ("sphere", (0.9,), -1, _INK),
+    Glyph.BEAD: ("sphere", (0.8,), -1, _INK),
+    Glyph.PAD: ("box", (0.6, 0.6, 0.6), -1, _INK),
+    Glyph.BLOCK: ("box", (0.7, 0.7, 0.7), -1, _INK),
+    Glyph.PIN: ("cylinder", (0.8, 1.3), -1, _INK),
+    Glyph.SLIDER: ("box", (0.9, 0.9, 1.8), -1, _INK),
+    Glyph.SLEEVE: ("cylinder", (1.1, 1.8), -1, _INK),
+    Glyph.SHEET: ("box", (3.0, 3.0, 0.05), 0, rgba(GUIDE, 0.4)),
+    Glyph.TURN: ("cylinder", (1.4, 0.67), 0, rgba(FORCE, 0.5)),
+    Glyph.CUSHION: ("sphere", (1.17,), 0, rgba(FORCE, 0.5)),
+}
+# A line between the frames: the offsets of its template, the colour, the thickness, and whether it
+# is there although the frames coincide.
+_LINKS: dict[Glyph, tuple[np.ndarray, Color, float, bool]] = {
+    Glyph.ROD: (_STRAIGHT, _INK, 0.3, True),
+    Glyph.COIL: (helix(0.93), _FORCE, 0.27, True),
+    Glyph.PULL: (_STRAIGHT, _FORCE, 0.2, False),
+    Glyph.BALL: (_STRAIGHT, _GUIDE, 0.2, False),
+}
 
 
-_INK, _FORCE, _SUPPORT, _GUIDE = rgb(INK), rgb(FORCE), rgb(GROUND_EDGE), (154, 161, 171)
-# Turns of the coil of a spring, and points of a turn.
-_TURNS, _POINTS = 7, 14
-
-
-@dataclass(frozen=True)
-class Link:
-    """A line that stretches between a point of one body and a point of another.
-
-    - `ends`: for each of the two the name of the body, and the point in its frame [m].
-    - `template`: points `(n, 3)`: the fraction of the way, and two offsets across it [m].
-    """
-
-    whose: str
-    ends: tuple[tuple[str, np.ndarray], tuple[str, np.ndarray]]
-    template: np.ndarray
-    color: Color
-    thickness: float
-
-
-Symbols = list[Solid | Link]
-
-
-def joint_symbols(
-    mechanism: Mechanism, bodies: dict[str, Frames], size: float, down: np.ndarray
-) -> Symbols:
-    """The symbols of all joints, with supports where they are on the ground. `bodies` are the
-    frames of the bodies in all pictures."""
-    found: Symbols = []
-    for joint in mechanism.joints:
-        found += _joint(joint, element_frames(joint, bodies), 0.3 * size)
-        for name, pose in zip(joint.bodies, joint.frames, strict=True):
-            if name == GROUND:
-                found.append(_support(joint.name, np.asarray(pose.position, float), size, down))
-    return found
-
-
-def force_symbols(mechanism: Mechanism, bodies: dict[str, Frames], size: float) -> Symbols:
-    """The symbols of springs, motors, and forces between separate points."""
-    found: Symbols = []
-    for force in mechanism.forces:
-        found += _force(force, element_frames(force, bodies), size)
-    return found
-
-
-def _joint(of: AbstractConstraint, frames: list[Frames], r: float) -> Symbols:
-    name, last = of.name, len(of.bodies) - 1
-    if isinstance(of, Distance):
-        return [_link(of, _straight(), _INK, 0.3 * r)]
-    if isinstance(of, Revolute):
-        return [_at(of, last, "cylinder", (0.8 * r, 1.3 * r), _INK)]
-    if isinstance(of, Fixed):
-        return [_at(of, last, "box", (0.7 * r, 0.7 * r, 0.7 * r), _INK)]
-    if isinstance(of, Universal):
-        a, b = of.frames
-        arms = ((of.bodies[0], a, 0), (of.bodies[1], b, 1))
-        return [_arm(name, body, frame, axis, r) for body, frame, axis in arms]
-    if isinstance(of, Prismatic | Cylindrical | Screw):
-        kind, sizes = "cylinder", (1.1 * r, 1.8 * r)
-        if isinstance(of, Prismatic):
-            kind, sizes = "box", (0.9 * r, 0.9 * r, 1.8 * r)
-        return [*_guide(of, frames, r), _at(of, last, kind, sizes, _INK)]
-    if isinstance(of, PointOnLine):
-        return [*_guide(of, frames, r), _at(of, last, "sphere", (0.8 * r,), _INK)]
-    if isinstance(of, Planar | PointOnPlane):
-        sheet = _at(of, 0, "box", (3 * r, 3 * r, 0.05 * r), _GUIDE, opacity=0.4)
-        marker = ("box", (0.6 * r,) * 3) if isinstance(of, Planar) else ("sphere", (0.8 * r,))
-        return [sheet, _at(of, last, *marker, _INK)]
-    found: Symbols = [_at(of, last, "sphere", (0.9 * r,), _INK)]
-    if not isinstance(of, Spherical) and last == 1 and _apart(frames, r):
-        found.append(_link(of, _straight(), _GUIDE, 0.2 * r))
-    return found
-
-
-def _force(of: AbstractForceElement, frames: list[Frames], size: float) -> Symbols:
-    if isinstance(of, CoordinateSpring) and isinstance(of.coordinate, PathLength):
-        return [_link(of, _coil(0.28 * size), _FORCE, 0.08 * size)]
-    if isinstance(of, CoordinateSpring) and isinstance(of.coordinate, TwistAngle):
-        turns = spiral(0.35 * size, 0.7 * size, 2.5)[::3]
-        at, axes = np.asarray(of.frames[0].position, float), _axes(of.frames[0])
-        points = at + turns @ axes.T
-        pieces = itertools.pairwise(points)
-        return [bar(of.bodies[0], of.name, a, b, 0.05 * size, _FORCE) for a, b in pieces]
-    if isinstance(of, CoordinateActuator) and isinstance(of.coordinate, Angle):
-        return [_at(of, 0, "cylinder", (0.42 * size, 0.2 * size), _FORCE, opacity=0.5)]
-    if isinstance(of, Bushing):
-        return [_at(of, 0, "sphere", (0.35 * size,), _FORCE, opacity=0.5)]
-    if len(frames) == 2 and _apart(frames, size):
-        return [_link(of, _straight(), _FORCE, 0.06 * size)]
-    return []
-
-
-def _axes(frame: Any) -> np.ndarray:
-    return matrices(np.asarray(frame.orientation, float)[None])[0]
-
-
-def _at(of: AbstractElement, i: int, kind: str, size: tuple, color: Color, opacity=1.0) -> Solid:
-    """A solid at frame `i` of an element."""
-    frame = of.frames[i]
-    place = np.asarray(frame.position, float), np.asarray(frame.orientation, float)
-    return Solid(of.bodies[i], of.name, kind, size, color, *place, opacity=opacity)
-
-
-def _arm(name: str, body: str, frame: Any, axis: int, r: float) -> Solid:
-    at, along = np.asarray(frame.position, float), _axes(frame)[:, axis]
-    return bar(body, name, at - 1.4 * r * along, at + 1.4 * r * along, 0.35 * r, _INK)
-
-
-def _guide(of: AbstractElement, frames: list[Frames], r: float) -> Symbols:
-    """The axis of frame a, as far as frame b moves along it."""
-    a, b = frames
-    along = np.einsum("ti,ti->t", a.axis(2), b.origin - a.origin)
-    at, z = np.asarray(of.frames[0].position, float), _axes(of.frames[0])[:, 2]
-    # Not much longer than other symbols, if b slides far away.
-    low, high = (float(np.clip(x, -10 * r, 10 * r)) for x in (along.min(), along.max()))
-    low, high = min(low, 0.0) - 2.8 * r, max(high, 0.0) + 2.8 * r
-    return [bar(of.bodies[0], of.name, at + low * z, at + high * z, 0.3 * r, _GUIDE)]
-
-
-def _apart(frames: list[Frames], r: float) -> bool:
-    return bool(np.max(np.abs(frames[0].origin - frames[-1].origin)) > 1e-2 * r)
-
-
-def _support(name: str, at: np.ndarray, size: float, down: np.ndarray) -> Solid:
-    """A pyramid under a point of the ground."""
-    side = unit(np.cross(down, np.eye(3)[int(np.argmin(np.abs(down)))]))
-    other = np.cross(down, side)
-    foot, half = at + 0.8 * size * down, 0.4 * size
-    corners = [
-        foot + half * (a * side + b * other) for a, b in ((1, 1), (-1, 1), (-1, -1), (1, -1))
+def symbols(
+    elements: Sequence[AbstractElement], bodies: dict[str, WorldFrames], size: float
+) -> list[Visual | Link]:
+    """The glyphs of elements, where `bodies` are the frames of the bodies in all pictures."""
+    return [
+        thing
+        for element in elements
+        for glyph in element.glyphs
+        for thing in _shown(glyph, element, element_frames(element, bodies), 0.3 * size)
     ]
-    vertices = np.array([at, *corners])
+
+
+def _shown(
+    glyph: Glyph, of: AbstractElement, frames: list[WorldFrames], r: float
+) -> Iterator[Visual | Link]:
+    places = [np.asarray(frame.position, float) for frame in of.frames]
+    if glyph in _SOLIDS:
+        kind, size, i, color = _SOLIDS[glyph]
+        size = tuple(r * x for x in size)
+        place = places[i], of.frames[i].orientation
+        yield solid(of.bodies[i], of.name, kind, size, color, *place)
+    if glyph in _LINKS:
+        template, color, thickness, always = _LINKS[glyph]
+        if always or (len(frames) == 2 and are_apart(frames, r)):
+            ends = (of.bodies[0], places[0]), (of.bodies[-1], places[-1])
+            yield Link(of.name, ends, template * [1, r, r], color, r * thickness)
+
+    def along(i: int, axis: int, low: float, high: float, radius: float, color: Color) -> Visual:
+        e = matrices(np.asarray(of.frames[i].orientation))[:, axis]
+        ends = places[i] + low * e, places[i] + high * e
+        return bar(of.bodies[i], of.name, *ends, radius * r, color)
+
+    if glyph is Glyph.CROSS:
+        yield along(0, 0, -1.4 * r, 1.4 * r, 0.35, _INK)
+        yield along(-1, 1, -1.4 * r, 1.4 * r, 0.35, _INK)
+    if glyph is Glyph.RAIL:
+        a, b = frames
+        reach = np.einsum("ti,ti->t", a.axis(2), b.origin - a.origin)
+        # Not much longer than other symbols, if b slides far away.
+        reach = np.clip([0, reach.min(), reach.max()], -10 * r, 10 * r)
+        yield along(0, 2, reach.min() - 2.8 * r, reach.max() + 2.8 * r, 0.3, _GUIDE)
+    if glyph is Glyph.SPIRAL:
+        turns = spiral(1.17 * r, 2.33 * r, 2.5)[::3]
+        points = places[0] + turns @ matrices(np.asarray(of.frames[0].orientation)).T
+        for a, b in itertools.pairwise(points):
+            yield bar(of.bodies[0], of.name, a, b, 0.17 * r, _FORCE)
+
+
+def supports(mechanism: Mechanism, size: float, down: np.ndarray) -> list[Visual]:
+    """Pyramids under the joints on the ground."""
+    side = across(down, np.eye(3)[int(np.argmin(np.abs(down)))])
+    square = np.array([(1, 1), (-1, 1), (-1, -1), (1, -1)]) @ [side, np.cross(down, side)]
+    pyramid = np.concatenate([np.zeros((1, 3)), 0.8 * size * down + 0.4 * size * square])
     faces = np.array([[0, 1, 2], [0, 2, 3], [0, 3, 4], [0, 4, 1], [1, 3, 2], [1, 4, 3]])
-    mesh: Any = dict(vertices=vertices, faces=faces)
-    return Solid(GROUND, name, "mesh", (), _SUPPORT, opacity=0.7, **mesh)
+    color, upright = rgba(GROUND_EDGE, 0.7), np.eye(4)[0]
+    return [
+        Visual(joint.name, GROUND, "mesh", (), pyramid, faces, np.asarray(x), upright, color, 0)
+        for joint in mechanism.joints
+        for x in (pose.position for pose in _on_ground(joint))
+    ]
 
 
-def _link(of: AbstractElement, template: np.ndarray, color: Color, thickness: float) -> Link:
-    a, b = ((of.bodies[i], np.asarray(of.frames[i].position, float)) for i in (0, -1))
-    return Link(of.name, (a, b), template, color, thickness)
-
-
-def _straight() -> np.ndarray:
-    return np.array([[0.0, 0, 0], [1, 0, 0]])
-
-
-def _coil(radius: float) -> np.ndarray:
-    s = np.linspace(0, 1, _TURNS * _POINTS + 1)
-    angle = 2 * np.pi * _TURNS * s
-    coil = np.stack([0.12 + 0.76 * s, radius * np.sin(angle), radius * np.cos(angle)], axis=1)
-    return np.concatenate([[[0, 0, 0], [0.12, 0, 0]], coil, [[0.88, 0, 0], [1, 0, 0]]])
+def _on_ground(of: AbstractElement) -> list[Pose]:
+    return [x for name, x in zip(of.bodies, of.frames, strict=True) if name == GROUND]

@@ -95,7 +95,7 @@ def view(
     extent.include(runs[0].mechanism, runs[0].q, visuals)
     content, server = Content(), quiet_server()
     try:
-        server.scene.set_up_direction(tuple(float(x) for x in extent.up))
+        server.scene.set_up_direction(extent.up)
         extent.aim(server)
         server.gui.configure_theme(show_logo=False, show_share_button=False)
         figures = []
@@ -113,7 +113,7 @@ def view(
     for run, figure in zip(runs, figures, strict=True):
         headers.append(run_header(content, run, figure, extent, count))
         count += len(run.curves)
-    colors = ["#{:02x}{:02x}{:02x}".format(*overlay_color(i)) for i in range(len(runs))]
+    colors = [overlay_color(i) for i in range(len(runs))]
     centers = [[float(x) for x in b.inertia.center] for b in mechanism.bodies]
     rest = dict(speed=speed, trails=trails, colors=colors, centers=centers)
     header = header_of(messages, times, headers, extent, **rest)

@@ -29,6 +29,7 @@ from ..mechanism import (
     joint_rates,
     within_half_a_turn,
 )
+from ..mechanism.appearance import Visual
 from .turns import counted_angles
 
 
@@ -121,33 +122,6 @@ class Control(NamedTuple):
     name: str
     lower: float
     upper: float
-
-
-class Visual(NamedTuple):
-    """A shape to draw, as the file states it.
-
-    **Fields:**
-
-    - `name`; `body`: name of the body it is fixed to, or "ground".
-    - `kind`: "sphere", "capsule", "cylinder", "ellipsoid", "box", "plane" or "mesh".
-    - `size` [m]: (radius,) of a sphere; (radius, half length along z) of a capsule or cylinder; the
-      three semi-axes; the three half edges; half the edges of a plane, 0 for endless; () of a mesh.
-    - `vertices`, `faces` of a mesh, shapes `(n, 3)` and `(m, 3)`, otherwise `None`.
-    - `position` [m], `orientation` (quaternion w, x, y, z) in the frame of the body.
-    - `rgba`: colour and opacity from 0 to 1.
-    - `group`: the group of the file. By custom 0 to 2 are shown, and 3 and above are for contacts.
-    """
-
-    name: str
-    body: str
-    kind: str
-    size: tuple[float, ...]
-    vertices: np.ndarray | None
-    faces: np.ndarray | None
-    position: np.ndarray
-    orientation: np.ndarray
-    rgba: tuple[float, float, float, float]
-    group: int
 
 
 class HeldControl(eqx.Module):

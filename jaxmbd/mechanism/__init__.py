@@ -51,6 +51,7 @@ from .frame_coordinates import PathLength as PathLength
 from .frame_coordinates import TwistAngle as TwistAngle
 from .frames import Ends as Ends
 from .frames import Frames as Frames
+from .glyphs import Glyph as Glyph
 from .inertia import Inertia as Inertia
 from .joint_coordinates import joint_path as joint_path
 from .joint_coordinates import joint_rates as joint_rates

@@ -2,7 +2,7 @@
 
 import abc
 from collections.abc import Callable, Sequence
-from typing import Any, Self, TypeVar, Unpack
+from typing import Any, ClassVar, Self, TypeVar, Unpack
 
 import equinox as eqx
 import jax
@@ -13,6 +13,7 @@ from .._extensible import Extensible
 from .._inputs import checked
 from .body import Body
 from .frames import Frames, placed
+from .glyphs import Glyph
 from .pose import Pose
 
 
@@ -42,10 +43,11 @@ _Module = TypeVar("_Module", bound=eqx.Module)
 class AbstractElement(AbstractFramed):
     """An element that acts between any number of bodies.
 
-    **Fields:** `name`: used in reports.
+    **Fields:** `name`: used in reports. `glyphs`: what shows it in pictures, a tuple of `Glyph`.
     """
 
     name: eqx.AbstractVar[str]
+    glyphs: ClassVar[tuple[Glyph, ...]] = ()
 
     @property
     def angle_count(self) -> int:

@@ -17,6 +17,7 @@ from .._inputs import Number, Numbers, checked
 from .body import Body
 from .element import replaced
 from .frames import names_and_frames
+from .glyphs import Glyph
 from .pose import Frame, Pose, Wrench
 from .relative import angle, near_angle, twist, twist_axis, z_axis
 from .scalar_coordinates import AbstractScalarCoordinate, about, along
@@ -64,6 +65,8 @@ class PathLength(AbstractOfFrames):
     **Fields:** `names` of the bodies, `local` poses of the frames on them, `weights` of the parts,
     0 for a part that does not count, or `None` where all count fully.
     """
+
+    spring_glyph = Glyph.COIL
 
     weights: Float[Array, " parts"] | None
 
@@ -209,6 +212,8 @@ class Angle(AbstractAngle):
     """The angle about the axis of a, from the x axis of a to that of b. The axes are taken as
     parallel, as a joint keeps them: the rate is e_a . (omega_b - omega_a)."""
 
+    actuator_glyph = Glyph.TURN
+
     def of_pose(self, a, b):
         return angle(a, b)
 
@@ -222,6 +227,8 @@ class TwistAngle(AbstractAngle):
     rotation from a to b after the shortest rotation from e_a to e_b. Its rate is
     g . (omega_b - omega_a) with g = (e_a + e_b) / (1 + e_a . e_b). Opposite axes have no twist.
     Where the axes are parallel, it is the `Angle`."""
+
+    spring_glyph = Glyph.SPIRAL
 
     def of_pose(self, a, b):
         return twist(a, b)

@@ -4,7 +4,7 @@ import abc
 import math
 from collections.abc import Sequence
 from fractions import Fraction
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 import equinox as eqx
 import jax
@@ -16,6 +16,7 @@ from .._compiler import is_concrete, numpy_if_concrete, picked, to_jax
 from .._coordinates import components, cross, dot
 from .._inputs import Number, Numbers, at_least, checked
 from .element import AbstractFramed, checked_name, replaced
+from .glyphs import Glyph
 from .joints import (
     AbstractConstraint,
     AbstractJoint,
@@ -31,7 +32,11 @@ from .relative import near_angle, z_axis
 class AbstractScalarCoordinate(AbstractFramed):
     """A scalar function of the world poses of frames on bodies, such as the angle of a joint or the
     length of a rope. `CoordinateSpring`, `CoordinateActuator`, `CoordinateLimit` and
-    `CoordinateConstraint` act along it."""
+    `CoordinateConstraint` act along it. In pictures `spring_glyph` and `actuator_glyph` show the
+    first two."""
+
+    spring_glyph: ClassVar[Glyph] = Glyph.PULL
+    actuator_glyph: ClassVar[Glyph] = Glyph.PULL
 
     @abc.abstractmethod
     def value(self, poses: Sequence[Pose]) -> Float[Array, ""]:

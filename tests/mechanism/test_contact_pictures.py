@@ -16,10 +16,17 @@ matplotlib = pytest.importorskip("matplotlib")
 matplotlib.use("Agg")
 plt = pytest.importorskip("matplotlib.pyplot")
 
+
+from jaxmbd.mechanism.appearance import (  # noqa: E402
+    FORCE,
+    GROUND_EDGE,
+    body_frames,
+    hull,
+    placed_shapes,
+)
 from jaxmbd.mechanism.contact_rows import basis  # noqa: E402
-from jaxmbd.mechanism.pictures.geometry import View, body_frames  # noqa: E402
-from jaxmbd.mechanism.pictures.shapes import mesh_of, placed_shapes, solid  # noqa: E402
-from jaxmbd.mechanism.pictures.symbols import FORCE, GROUND_EDGE  # noqa: E402
+from jaxmbd.mechanism.pictures.polylines import View  # noqa: E402
+from jaxmbd.mechanism.pictures.shapes import solid  # noqa: E402
 
 OPEN, STICK, SLIP = mbd.reports.ContactState
 X, Y, Z = np.eye(3)
@@ -217,7 +224,7 @@ def test_faces_of_convex_points():
         (cube[cube[:, 2] == 0], [4]),
         (np.array([[0, 0, 0], [0, 0, 1.0], [0, 0, 0.3]]), [2]),
     ):
-        assert [len(face) for face in mesh_of(mbd.ConvexPoints(points))[0]] == count
+        assert [len(face) for face in hull(mbd.ConvexPoints(points))] == count
 
 
 def test_shapes_take_the_place_of_the_box_of_inertia_once():

@@ -107,6 +107,18 @@ def test_every_joint_has_a_symbol(plane):
     ax.figure.canvas.draw()
 
 
+def test_a_joint_of_a_user_chooses_its_glyph():
+    class Hinge(mbd.Revolute):
+        glyphs = (mbd.plots.Glyph.BLOCK,)
+
+    at, body = dict(frame_a=IDENTITY, frame_b=IDENTITY), mbd.Body("b", BOX)
+    blocks, pins = (
+        mbd.plots.draw(mbd.Mechanism([body], [joint]), plane="xy").patches
+        for joint in (Hinge("j", "ground", "b", **at), mbd.Revolute("j", "ground", "b", **at))
+    )
+    assert len(blocks) == len(pins) + 5  # six faces for one disc
+
+
 def test_animation(tmp_path):
     """A second at 4 pictures per second, in half speed: 9 of them, each where it is."""
     from PIL import Image

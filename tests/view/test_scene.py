@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 import jaxmbd as mbd
-from jaxmbd._view.scene import Extent, _capsule, toward, tube
-from jaxmbd._view.solids import Link, bar, body_solids, force_symbols, joint_symbols
-from jaxmbd.mechanism.pictures.geometry import body_frames, matrices
+from jaxmbd._view.scene import Extent, toward, tube
+from jaxmbd._view.solids import Link, bar, body_solids, supports, symbols
+from jaxmbd.mechanism.appearance import body_frames, matrices
 
 INERTIA = mbd.Inertia.box(size=[0.6, 0.4, 0.2], mass=2.0)
 DOWN = np.array([0.0, 0.0, -1.0])
@@ -37,9 +37,9 @@ def shown(shape, other=None):
 )
 def test_contact_shapes(shape, kind, size):
     solid, ground = shown(shape)
-    assert (solid.body, solid.kind) == ("body", kind) and not solid.unbounded
+    assert (solid.body, solid.kind) == ("body", kind)
     np.testing.assert_allclose(solid.size, size)
-    assert (ground.body, ground.kind, ground.unbounded) == ("ground", "plane", True)
+    assert (ground.body, ground.kind) == ("ground", "plane")
 
 
 def volume(vertices, faces):
@@ -59,18 +59,9 @@ def test_height_fields_divide_their_cells_as_contacts_do():
     assert len(ground.faces) == 4 and [0, 3, 4] in ground.faces.tolist()
 
 
-def test_a_capsule_is_within_its_radius_of_its_axis():
-    vertices, faces = _capsule(0.2, 0.5)
-    along = np.clip(vertices[:, 2], -0.5, 0.5)
-    around = np.hypot(np.hypot(*vertices.T[:2]), vertices[:, 2] - along)
-    np.testing.assert_allclose(around, 0.2, rtol=1e-6)
-    # Outward, and less than the round one by the facets.
-    assert volume(vertices, faces) == pytest.approx(np.pi * 0.04 * (1.0 + 0.8 / 3), rel=0.03)
-
-
 def test_a_body_alone_is_the_box_with_its_inertia():
     (solid,) = body_solids(mbd.Mechanism([mbd.Body("body", INERTIA)]), (), 0.01)
-    R = matrices(solid.orientation[None])[0]
+    R = matrices(solid.orientation)
     np.testing.assert_allclose(np.abs(R) @ solid.size, [0.3, 0.2, 0.1])
 
 
@@ -78,8 +69,8 @@ def test_a_body_alone_is_the_box_with_its_inertia():
 def test_a_bar_lies_between_its_ends(direction):
     a = np.array([0.1, 0.2, 0.3])
     b = a + 2 * np.array(direction)
-    solid = bar("body", "body", a, b, 0.01, (0, 0, 0))
-    half = solid.size[1] * matrices(solid.orientation[None])[0][:, 2]
+    solid = bar("body", "body", a, b, 0.01, (0, 0, 0, 1))
+    half = solid.size[1] * matrices(solid.orientation)[:, 2]
     np.testing.assert_allclose([solid.position - half, solid.position + half], [a, b], atol=1e-12)
     assert np.all(np.isfinite(toward(a, a)))
 
@@ -107,15 +98,15 @@ def test_symbols_are_fixed_to_the_frames_of_joints():
     motor = mbd.Motor("motor", a, b, **at, **tilted)
     mechanism = mbd.Mechanism([a, b], joints, [spring, motor])
     frames = body_frames(mechanism, np.asarray(mechanism.state().q)[None])
-    found = joint_symbols(mechanism, frames, 0.1, DOWN) + force_symbols(mechanism, frames, 0.1)
-    assert {x.whose for x in found} == {*(j.name for j in joints), "spring", "motor"}
-    assert {x.whose for x in found if isinstance(x, Link)} == {"Distance", "spring"}
-    (pin,) = (x for x in found if x.whose == "Revolute")
-    axis = matrices(pin.orientation[None])[0][:, 2]
+    found = symbols((*mechanism.joints, *mechanism.forces), frames, 0.1)
+    assert {x.name for x in found} == {*(j.name for j in joints), "spring", "motor"}
+    assert {x.name for x in found if isinstance(x, Link)} == {"Distance", "spring"}
+    (pin,) = (x for x in found if x.name == "Revolute")
+    axis = matrices(pin.orientation)[:, 2]
     np.testing.assert_allclose(abs(axis @ [0, 0.6, 0.8]), 1)
     np.testing.assert_allclose(frames[pin.body].at(pin.position)[0, 0], at["point"])
-    (support,) = (x for x in found if getattr(x, "body", None) == "ground")
-    np.testing.assert_allclose(support.vertices[0], at["point"])  # the tip
+    (support,) = supports(mechanism, 0.1, DOWN)
+    np.testing.assert_allclose(support.position + support.vertices[0], at["point"])  # the tip
 
 
 def test_the_camera_is_not_drawn_away_by_what_flies_off():

@@ -14,6 +14,7 @@ from ..._types import RealScalarLike
 from ..body import Body
 from ..element import AbstractConnector, AbstractElement, checked_name
 from ..frames import names_and_frames
+from ..glyphs import Glyph
 from ..pose import Frame, Pose, Twist, Wrench
 from .signal import as_tree
 
@@ -21,6 +22,8 @@ from .signal import as_tree
 class AbstractForceElement(AbstractElement):
     """Forces and torques on frames of any number of bodies, the base of all forces of a
     `Mechanism`. For action and reaction between two bodies, `AbstractForce` is the simpler base."""
+
+    glyphs = (Glyph.PULL,)
 
     @abc.abstractmethod
     def wrenches(

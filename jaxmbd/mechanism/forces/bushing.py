@@ -12,6 +12,7 @@ from ..._coordinates import cross, dot, quaternion_conjugate, quaternion_log, qu
 from ..._inputs import checked, finite, not_negative
 from ..body import Body
 from ..frames import Frames
+from ..glyphs import Glyph
 from ..pose import Pose, Wrench
 from .base import AbstractForce
 
@@ -44,6 +45,7 @@ class Bushing(AbstractForce):
     preload: Float[Array, "6"]
 
     directed: ClassVar[bool] = False
+    glyphs = (Glyph.CUSHION,)
 
     @checked
     def __init__(

@@ -158,6 +158,10 @@ class CoordinateSpring(AbstractCoordinateForce):
         self.actuator = None if actuator is None else as_signal(what, actuator, dtype)
 
     @property
+    def glyphs(self):
+        return (self.coordinate.spring_glyph,)
+
+    @property
     def _of_actuator(self) -> str:
         return f'`actuator` of CoordinateSpring "{self.name}"'
 
@@ -275,6 +279,10 @@ class CoordinateActuator(AbstractCoordinateForce):
             None if x is None else to_jax(x, dtype) for x in (gain, bias, limits, rotor_inertia)
         )
         self.index = index
+
+    @property
+    def glyphs(self):
+        return (self.coordinate.actuator_glyph,)
 
     def effort(self, x, rate, u) -> Float[Array, ""]:
         """F, before the gear."""

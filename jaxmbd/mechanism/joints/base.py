@@ -16,6 +16,7 @@ from ..._types import RealScalarLike
 from ..body import Body
 from ..element import AbstractConnector, AbstractElement, check_rows, checked_name, rows_of
 from ..frames import Frames, names_and_frames
+from ..glyphs import Glyph
 from ..pose import Frame, Pose, Twist
 
 
@@ -23,6 +24,8 @@ class AbstractConstraint(AbstractElement):
     """Equations between frames on any number of bodies, the base of all joints of a `Mechanism`.
     For two bodies `AbstractJoint` is the simpler base. `Constraint` takes a function instead.
     """
+
+    glyphs = (Glyph.BALL,)
 
     @abc.abstractmethod
     def equations(self, poses: tuple[Pose, ...], t: RealScalarLike) -> Float[Array, " rows"]:

@@ -23,6 +23,7 @@ from ..._inputs import Shape, Vector, checked, finite, number
 from ..body import Body
 from ..collisions import perpendicular
 from ..frames import Ends, Frames, dtype_of, pair_of, unit_vector
+from ..glyphs import Glyph
 from ..pose import Frame
 from ..relative import misaligned, polar_angle, x_axis, y_axis
 from .base import AbstractJoint, limit_pairs
@@ -41,6 +42,7 @@ class Universal(AbstractPair):
     holds: ClassVar[tuple[str, ...]] = ("x", "y", "z", "arms")
     angles: ClassVar[int] = 2
     directed: ClassVar[bool] = False
+    glyphs = (Glyph.CROSS,)
 
     @checked
     def __init__(

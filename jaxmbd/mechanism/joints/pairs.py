@@ -11,6 +11,7 @@ from ..._coordinates import dot
 from ..._inputs import Number, checked, not_zero, number, positive
 from ..body import Body
 from ..frames import Ends, Frames
+from ..glyphs import Glyph
 from ..relative import (
     angle,
     gimbal_angles,
@@ -59,6 +60,7 @@ class Fixed(AbstractPair):
     rows: ClassVar[int] = 6
     holds: ClassVar[tuple[str, ...]] = ("x", "y", "z", "turn_x", "turn_y", "turn_z")
     directed: ClassVar[bool] = False
+    glyphs = (Glyph.BLOCK,)
 
 
 class Revolute(AbstractPair):
@@ -72,6 +74,7 @@ class Revolute(AbstractPair):
     holds: ClassVar[tuple[str, ...]] = ("x", "y", "z", "tilt_x", "tilt_y")
     angles: ClassVar[int] = 1
     directed: ClassVar[bool] = True
+    glyphs = (Glyph.PIN,)
 
     def coordinates(self, a, b):
         return angle(a, b)[None]
@@ -87,6 +90,7 @@ class Prismatic(AbstractPair):
     rows: ClassVar[int] = 5
     holds: ClassVar[tuple[str, ...]] = ("x", "y", "turn_x", "turn_y", "turn_z")
     directed: ClassVar[bool] = True
+    glyphs = (Glyph.RAIL, Glyph.SLIDER)
 
     def coordinates(self, a, b):
         return offset(a, b)[2:]
@@ -103,6 +107,7 @@ class Cylindrical(AbstractPair):
     holds: ClassVar[tuple[str, ...]] = ("x", "y", "tilt_x", "tilt_y")
     angles: ClassVar[int] = 1
     directed: ClassVar[bool] = True
+    glyphs = (Glyph.RAIL, Glyph.SLEEVE)
 
     def coordinates(self, a, b):
         return jnp.stack([offset(a, b)[2], angle(a, b)])
@@ -121,6 +126,7 @@ class Screw(AbstractJoint):
 
     rows: ClassVar[int] = 5
     directed: ClassVar[bool] = True
+    glyphs = (Glyph.RAIL, Glyph.SLEEVE, Glyph.THREAD)
 
     @checked
     def __init__(
@@ -163,6 +169,7 @@ class Planar(AbstractPair):
     holds: ClassVar[tuple[str, ...]] = ("z", "tilt_x", "tilt_y")
     angles: ClassVar[int] = 1
     directed: ClassVar[bool] = True
+    glyphs = (Glyph.SHEET, Glyph.PAD)
 
     def coordinates(self, a, b):
         return jnp.append(offset(a, b)[:2], angle(a, b))
@@ -199,6 +206,7 @@ class PointOnLine(AbstractPair):
     rows: ClassVar[int] = 2
     holds: ClassVar[tuple[str, ...]] = ("x", "y")
     directed: ClassVar[bool] = True
+    glyphs = (Glyph.RAIL, Glyph.BEAD)
 
     def coordinates(self, a, b):
         return offset(a, b)[2:]
@@ -214,6 +222,7 @@ class PointOnPlane(AbstractPair):
     rows: ClassVar[int] = 1
     holds: ClassVar[tuple[str, ...]] = ("z",)
     directed: ClassVar[bool] = True
+    glyphs = (Glyph.SHEET, Glyph.BEAD)
 
     def coordinates(self, a, b):
         return offset(a, b)[:2]
@@ -230,6 +239,7 @@ class Distance(AbstractJoint):
 
     rows: ClassVar[int] = 1
     directed: ClassVar[bool] = False
+    glyphs = (Glyph.ROD,)
 
     @checked
     def __init__(

@@ -1,19 +1,8 @@
 """Pictures of mechanisms by matplotlib, which is imported only when a picture is made."""
 
 from .animation import animate as animate
-from .animation import one_motion as one_motion
 from .drawing import draw as draw
 from .drawing import pyplot as pyplot
-from .drawing import symbol_size as symbol_size
-from .geometry import Frames as Frames
-from .geometry import PointForces as PointForces
-from .geometry import body_frames as body_frames
-from .geometry import element_frames as element_frames
-from .geometry import matrices as matrices
-from .geometry import mean_forces as mean_forces
-from .geometry import point_forces as point_forces
-from .geometry import spiral as spiral
-from .geometry import unit as unit
 from .graph import constraint_graph as constraint_graph
 from .plots import plot_contacts as plot_contacts
 from .plots import plot_coordinates as plot_coordinates
@@ -21,11 +10,3 @@ from .plots import plot_energies as plot_energies
 from .plots import plot_reactions as plot_reactions
 from .plots import plot_violation as plot_violation
 from .plots import plot_workspace as plot_workspace
-from .shapes import mesh_of as mesh_of
-from .shapes import placed_shapes as placed_shapes
-from .symbols import BODIES as BODIES
-from .symbols import FORCE as FORCE
-from .symbols import GROUND_EDGE as GROUND_EDGE
-from .symbols import GROUND_FILL as GROUND_FILL
-from .symbols import INK as INK
-from .symbols import equal_box as equal_box

@@ -3,19 +3,13 @@
 import pathlib
 from typing import Annotated, Any
 
-import equinox as eqx
-import jax
 import numpy as np
-from jaxtyping import Array, Float
 
-from ..._compiler import to_jax
-from ..._coordinates import AbstractCoordinates
 from ..._inputs import at_least, checked, positive
 from ..._simulate import Solution
+from ..appearance import contact_arrows, coordinates_between, one_motion
 from ..mechanism import Mechanism
-from ..reports import contact_forces, over_intervals
 from .drawing import Picture, make_view, pyplot
-from .geometry import PointForces, concrete, mean_forces, point_forces
 
 
 @checked
@@ -63,8 +57,11 @@ def animate(
         raise ValueError(
             f"Argument `path` must lie in a folder that is there, but {str(folder)!r} is none."
         )
-    times, q = pictures(mechanism, sol, speed / fps)
-    forces = _forces(mechanism, sol, times, q, force_scale) if contacts else None
+    motion = one_motion(sol)
+    t, step = np.asarray(motion.t), speed / fps
+    times = t[0] + step * np.arange(int(np.floor((t[-1] - t[0]) / step + 1e-9)) + 1)
+    q = coordinates_between(mechanism, t, np.asarray(motion.q), times)
+    forces = contact_arrows(mechanism, motion, times, q, force_scale) if contacts else None
     view = make_view(mechanism, plane)
     picture = Picture(mechanism, q, view, ax, labels=labels, frames=frames, forces=forces)
     clock = picture.ax.set_title(f"t = {times[0]:.2f} s", fontsize=10, loc="left")
@@ -73,46 +70,12 @@ def animate(
         clock.set_text(f"t = {times[i]:.2f} s")
         return [*picture.show(i), clock]
 
-    motion = animation.FuncAnimation(
+    shown = animation.FuncAnimation(
         picture.ax.figure, show, frames=len(times), interval=1000 / fps, blit=False
     )
     if path is not None:
-        _save(motion, pathlib.Path(path), fps, len(times), progress)
-    return motion
-
-
-def pictures(mechanism: Mechanism, sol: Solution, step: float) -> tuple[np.ndarray, np.ndarray]:
-    """Times of the pictures, equally spaced, and coordinates there."""
-    sol = one_motion(sol)
-    t, q = np.asarray(sol.t), np.asarray(sol.q)
-    times = t[0] + step * np.arange(int(np.floor((t[-1] - t[0]) / step + 1e-9)) + 1)
-    between = np.stack([np.interp(times, t, column) for column in q.T], axis=1)
-    return times, np.asarray(_normalised(mechanism.coordinates, to_jax(between)))
-
-
-@eqx.filter_jit
-def _normalised(coordinates: AbstractCoordinates, q: Float[Array, "times nq"]) -> Array:
-    return jax.vmap(coordinates.normalise)(q)
-
-
-def _forces(
-    mechanism: Mechanism, sol: Any, times: np.ndarray, q: np.ndarray, scale: float | None
-) -> PointForces | None:
-    if sol.contact_force is None:
-        return None
-    world = np.asarray(contact_forces(mechanism, over_intervals(sol)))
-    return point_forces(mechanism, q, mean_forces(np.asarray(sol.t), world, times), scale)
-
-
-def one_motion(sol: Solution) -> Any:
-    """Return the solution. **Raises:** `ValueError` unless it is one motion, with states."""
-    sol.points()
-    if concrete(sol.t).ndim != 1:
-        raise ValueError(
-            f"Pictures show one motion, but this is a batch with times of shape {sol.t.shape}. "
-            "Take one: `jax.tree.map(lambda x: x[i], sol)`."
-        )
-    return sol
+        _save(shown, pathlib.Path(path), fps, len(times), progress)
+    return shown
 
 
 def _save(motion, path: pathlib.Path, fps: int, count: int, progress: bool) -> None:

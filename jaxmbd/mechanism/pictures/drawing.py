@@ -1,6 +1,5 @@
 """Drawings of mechanisms as skeletons, by matplotlib."""
 
-from collections.abc import Sequence
 from types import ModuleType
 from typing import Any
 
@@ -9,23 +8,28 @@ from jaxtyping import Array, Float
 
 from ..._inputs import checked
 from ..._system import State
-from ..body import GROUND
-from ..frame_coordinates import PathLength
-from ..mechanism import Mechanism
-from ..reports import contact_forces
-from . import symbols
-from .geometry import (
-    Frames,
+from ..appearance import (
+    INK,
     PointForces,
-    View,
+    WorldFrames,
+    attachments,
+    body_colors,
     body_frames,
     concrete,
     element_frames,
-    pieces,
+    placed_shapes,
     point_forces,
+    symbol_size,
 )
-from .shapes import extent, grounds, is_ground, placed_shapes, solid
-from .symbols import BODIES, GROUND_EDGE, INK, Stroke
+from ..body import GROUND
+from ..glyphs import Glyph
+from ..joints import AbstractConstraint
+from ..mechanism import Mechanism
+from ..reports import contact_forces
+from . import symbols
+from .polylines import View, pieces
+from .shapes import extent, grounds, solid
+from .symbols import Stroke
 
 # Length of the longest arrow, and largest length of heads, relative to the picture.
 _ARROW, _HEAD = 0.25, 0.035
@@ -235,41 +239,32 @@ def strokes(
     frames: bool,
 ) -> tuple[list[Stroke], dict[str, np.ndarray]]:
     """All strokes, and the names with their positions."""
-    bodies = body_frames(mechanism, q)
-    joints = [(e, element_frames(e, bodies)) for e in mechanism.joints]
-    forces = [(e, element_frames(e, bodies)) for e in mechanism.forces]
+    bodies, colors = body_frames(mechanism, q), body_colors(mechanism)
+    elements = (*mechanism.joints, *mechanism.forces)
+    ends = [element_frames(element, bodies) for element in elements]
     centers = {b.name: bodies[b.name].at(b.inertia.center)[:, 0] for b in mechanism.bodies}
     places = placed_shapes(mechanism, bodies)
-    solids = [place for place in places if not is_ground(place.shape)]
-    colors = {b.name: BODIES[i % len(BODIES)] for i, b in enumerate(mechanism.bodies)}
-    found: list[Stroke] = []
-    for place in solids:
-        found += solid(place, colors.get(place.body, GROUND_EDGE), view)
-    origins = [frame.origin for _, own in (*joints, *forces) for frame in own]
+    solids = [place for place in places if not place.unbounded]
+    found = [x for place in solids for x in solid(place, colors[place.body], view)]
+    origins = [frame.origin for own in ends for frame in own]
     size = symbol_size([*centers.values(), *origins, *(s.points for s in found)])
-    attached: dict[str, list[np.ndarray]] = {name: [] for name in bodies}
-    for element, own in joints:
+    for element, own in zip(elements, ends, strict=True):
+        joint, coil = isinstance(element, AbstractConstraint), Glyph.COIL in element.glyphs
         for name, frame in zip(element.bodies, own, strict=True):
-            attached[name].append(frame.origin)
-            if name == GROUND:
-                found += symbols.ground(element.name, frame, view, size)
-        found += symbols.joint(element, own, size)
-    for element, own in forces:
-        found += symbols.force(element, own, view, size)
-        for name, frame in zip(element.bodies, own, strict=True):
-            attached[name].append(frame.origin)
-            if name == GROUND and isinstance(getattr(element, "coordinate", None), PathLength):
-                away = _away(frame, own, view)
-                found += symbols.ground(element.name, frame, view, 0.6 * size, away)
-    shaped = {place.body for place in solids}
+            if name == GROUND and joint:
+                found += symbols.ground(frame, view, size)
+            elif name == GROUND and coil:
+                found += symbols.ground(frame, view, 0.6 * size, _away(frame, own, view))
+        found += symbols.element(element, own, view, size)
+    attached, shaped = attachments(mechanism, size), {place.body for place in solids}
     for body in mechanism.bodies:
-        points = _distinct(attached[body.name], 1e-3 * size)
-        frame, skeleton = bodies[body.name], body.name not in shaped
+        frame, points = bodies[body.name], np.reshape(attached[body.name], (-1, 3))
+        skeleton = body.name not in shaped
         found += symbols.body(body, frame, points, colors[body.name], size, skeleton)
         if frames:
-            found += symbols.triad(body.name, frame, size)
+            found += symbols.triad(frame, size)
     cloud = np.concatenate([stroke.points for stroke in found], axis=1)
-    found += grounds([place for place in places if is_ground(place.shape)], cloud, view)
+    found += grounds([place for place in places if place.unbounded], cloud, view)
     if at_contacts is not None:
         found += _arrows(at_contacts, found, view)
     return found, centers if labels else {}
@@ -283,35 +278,20 @@ def _arrows(forces: PointForces, others: list[Stroke], view: View) -> list[Strok
         scale = _ARROW * size / largest if largest > 0 else 0.0
     absent = forces.idle[..., None]
     at, vector = (np.where(absent, np.nan, x) for x in (forces.at, scale * forces.force))
-    found = symbols.arrows("contacts", at, vector, view, _HEAD * size)
+    found = symbols.arrows(at, vector, view, _HEAD * size)
     for stroke in found:
         # With a given scale an impact may have an arrow so long that its limits hide the rest.
         stroke.framed = forces.scale is None
     return found
 
 
-def _away(frame: Frames, ends: list[Frames], view: View) -> np.ndarray:
+def _away(frame: WorldFrames, ends: list[WorldFrames], view: View) -> np.ndarray:
     """Direction in which a spring pulls on its support, from the first picture."""
     d = frame.origin[0] - ends[0].origin[0] - (ends[1].origin[0] - frame.origin[0])
     if view.flat:
         d = (d @ view.right) * view.right + (d @ view.up) * view.up
     length = np.linalg.norm(d)
     return d / length if length > 0 else view.down
-
-
-def _distinct(points: Sequence[np.ndarray], least: float) -> list[np.ndarray]:
-    kept: list[np.ndarray] = []
-    for x in points:
-        if all(np.max(np.abs(x - y)) > least for y in kept):
-            kept.append(x)
-    return kept
-
-
-def symbol_size(points: list[np.ndarray]) -> float:
-    """Size of symbols [m] in a picture of these points."""
-    points = [x.reshape(-1, 3) for x in points]
-    low, high = (fn(np.concatenate(points), axis=0) for fn in (np.nanmin, np.nanmax))
-    return 0.09 * np.max(high - low) if np.max(high - low) > 0 else 0.3
 
 
 def _axes(ax: Any, view: View) -> Any:

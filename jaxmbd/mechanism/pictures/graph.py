@@ -7,12 +7,12 @@ import numpy as np
 
 from ..._inputs import checked
 from ..._system import State
+from ..appearance import BODIES, FORCE, GROUND_FILL, INK
 from ..body import GROUND
 from ..element import Groups
 from ..mechanism import Mechanism
 from ..reports import mobility
 from .drawing import pyplot
-from .symbols import BODIES, FORCE, GROUND_FILL, INK
 
 _TREE, _LOOP, _REDUNDANT = INK, BODIES[0], FORCE
 

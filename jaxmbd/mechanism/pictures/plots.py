@@ -10,9 +10,9 @@ from jaxtyping import Array, Float
 from ..._compiler import to_jax
 from ..._inputs import Vector, checked
 from ..._simulate import Solution
+from ..appearance import BODIES, INK, has_coordinates, joint_curves, one_motion
 from ..contacts import AbstractGap
 from ..joint_coordinates import joint_path
-from ..joints import AbstractJoint
 from ..mechanism import Mechanism
 from ..reports import (
     Audit,
@@ -24,9 +24,7 @@ from ..reports import (
     reactions,
     violation,
 )
-from .animation import one_motion
 from .drawing import pyplot
-from .symbols import BODIES, INK
 
 # Colours of contacts that are open, stick or slip. Gaps and joint limits are open or closed.
 _BANDS, _CLOSED = ("#e4e7ec", "#4f9d69", "#e08a3c"), "#8d949e"
@@ -50,20 +48,14 @@ def plot_coordinates(
     motion: Any = one_motion(sol)
     t = np.asarray(motion.t)
     if names is None:
-        names = [j.name for j in mechanism.joints if isinstance(j, AbstractJoint) and j.count()]
+        names = [joint.name for joint in mechanism.joints if has_coordinates(joint)]
     if not names:
         raise ValueError("No joint of this mechanism has coordinates to plot.")
     curves: dict[str, list[tuple[str, np.ndarray]]] = {"displacement [m]": [], "angle [rad]": []}
     for name in names:
         values = np.asarray(joint_path(mechanism, motion, name))
-        joint: Any = mechanism.joint(name)
-        first_angle = values.shape[1] - joint.angles
-        for i, column in enumerate(values.T):
-            same = joint.angles if i >= first_angle else first_angle
-            label = name if same == 1 else f"{name} {i + 1}"
-            curves["angle [rad]" if i >= first_angle else "displacement [m]"].append(
-                (label, column)
-            )
+        for kind, label, column in joint_curves(mechanism, name, values):
+            curves[kind].append((label, column))
     return _panels(t, {kind: lines for kind, lines in curves.items() if lines}, axes)
 
 
