@@ -1,8 +1,14 @@
-"""Mechanisms as MJCF."""
+"""Mechanisms as MJCF.
+
+Each element of a mechanism is written by the method that a table at the end names for its class;
+what no table has is told. A force, a limit or a coupling along a scalar coordinate belongs to the
+hinge or slide of the file with this coordinate.
+"""
 
 import warnings
 import xml.etree.ElementTree as xml
 from collections import defaultdict
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +18,10 @@ from .._coordinates import algebra
 from ..mechanism import (
     GROUND,
     AbstractConstraint,
+    AbstractElement,
     AbstractJoint,
-    AbstractOfFrames,
+    AbstractScalarCoordinate,
+    AbstractShape,
     Angle,
     Contact,
     ConvexPoints,
@@ -55,12 +63,14 @@ _MOVES = {
     Planar: (("slide", 0, 0), ("slide", 0, 1), ("hinge", 0, 2)),
     Universal: (("hinge", 0, 0), ("hinge", 1, 1)),
 }
-_IN_TREE = (*_MOVES, Serial)
+# The joint with the axis of a scalar coordinate of two frames.
+_AXES = {Displacement: Prismatic, Angle: Revolute, TwistAngle: Revolute}
 
 
 def write_mjcf(model: Mechanism | Loaded, path: Path) -> None:
     """Write a mechanism as MJCF. What MJCF cannot say is told in one warning."""
-    writer = _Writer(model if isinstance(model, Mechanism) else model.mechanism, model)
+    loaded = model if isinstance(model, Loaded) else Loaded(model, model.state(), dt=0.0)
+    writer = _Writer(loaded.mechanism, loaded.dt)
     path.write_text(writer.text() + "\n")
     if writer.dropped:
         lines = "\n".join(f"  {line}" for line in writer.dropped)
@@ -71,40 +81,51 @@ def _numbers(*values: Any) -> str:
     return " ".join(repr(float(x)) for value in values for x in np.ravel(np.asarray(value)))
 
 
+def _put(parent: xml.Element, tag: str, **attributes: Any) -> xml.Element:
+    """A new element in another one. Attributes are texts or numbers, and `None` is none."""
+    return xml.SubElement(parent, tag, _written(attributes))
+
+
+def _written(attributes: dict[str, Any]) -> dict[str, str]:
+    given = {name: x for name, x in attributes.items() if x is not None}
+    return {name: x if isinstance(x, str) else _numbers(x) for name, x in given.items()}
+
+
 class _Writer:
     """The elements of the file, and where to add to them."""
 
-    def __init__(self, mechanism: Mechanism, model: Any):
-        self.mechanism, self.dropped = mechanism, []
-        state = mechanism.state()
-        self.q = state.q
+    def __init__(self, mechanism: Mechanism, dt: float):
+        self.mechanism, self.dropped = mechanism, list[str]()
+        self.q = mechanism.state().q
         self.root = xml.Element("mujoco", model="jaxmbd")
-        xml.SubElement(self.root, "compiler", {}, angle="radian", autolimits="true")
-        option = xml.SubElement(self.root, "option", gravity=_numbers(mechanism.gravity))
-        if isinstance(model, Loaded):
-            option.set("timestep", repr(model.dt))
-        self.world = xml.SubElement(self.root, "worldbody")
+        _put(self.root, "compiler", angle="radian", autolimits="true")
+        _put(self.root, "option", gravity=mechanism.gravity, timestep=dt or None)
+        self.elements = {GROUND: _put(self.root, "worldbody")}
         self.sections: dict[str, xml.Element] = {}
-        self.elements: dict[str, xml.Element] = {GROUND: self.world}
-        self.place: dict[str, Pose] = {GROUND: pose()}
-        for body in mechanism.bodies:
-            self.place[body.name] = pose(*body.pose)
+        self.place = {GROUND: pose()} | {x.name: pose(*x.pose) for x in mechanism.bodies}
         # Joint of the mechanism -> an element of the file for each coordinate.
         self.hinges: dict[str, list[xml.Element]] = {}
         self.geoms: dict[Any, str] = {}
         self.controls: dict[int, xml.Element] = {}
         self._bodies()
-        self._loops()
+        for joint in mechanism.joints:
+            if joint.name in mechanism.switches:
+                self.drop(joint, "it has a switch")
+            elif joint.name not in self.used:
+                self._write(joint, _LOOPS, "constraint")
         for force in mechanism.forces:
-            self._force(force)
+            self._write(force, _FORCES, "force")
         for contact in mechanism.contacts:
-            self._contact(contact)
-        section = self.sections.get("actuator")
-        if section is not None:
-            entries = [self.controls[i] for i in sorted(self.controls)]
-            if sorted(self.controls) != list(range(len(entries))):
+            law = contact.law
+            stiff = law.stiffness is None or np.all(np.isinf(np.asarray(law.stiffness)))
+            if not stiff or law.kinetic is not None or np.any(np.asarray(law.restitution)):
+                self.drop(contact, "its restitution, stiffness and kinetic friction")
+            self._write(contact, _CONTACTS, "contact")
+        if self.controls:
+            entries = sorted(self.controls)
+            if entries != list(range(len(entries))):
                 self.dropped.append("entries of the control that no actuator reads")
-            section[:] = entries
+            self.section("actuator")[:] = [self.controls[i] for i in entries]
 
     def text(self) -> str:
         """The file."""
@@ -121,13 +142,20 @@ class _Writer:
         """Note what the file cannot hold."""
         self.dropped.append(f'{type(element).__name__} "{element.name}": {why}')
 
+    def _write(self, element: Any, table: dict[type, Callable[..., None]], kind: str) -> None:
+        """Write an element by the method of its class."""
+        if type(element) in table:
+            table[type(element)](self, element)
+        else:
+            self.drop(element, f"MJCF has no such {kind}")
+
     # --- tree ------------------------------------------------------------------------------------
 
     def _bodies(self) -> None:
         """The bodies as a tree of joints; those that no joint reaches are free."""
         at: dict[str, list[AbstractConstraint]] = defaultdict(list)
         for joint in self.mechanism.joints:
-            if isinstance(joint, _IN_TREE) and joint.name not in self.mechanism.switches:
+            if type(joint) in (*_MOVES, Serial) and joint.name not in self.mechanism.switches:
                 for name in joint.bodies:
                     at[name].append(joint)
         # First who carries whom, then the bodies in their order, which a reader finds again.
@@ -155,45 +183,23 @@ class _Writer:
             return
         parent, joint = carried[name]
         self._with_carrier(parent, carried)
-        self._body(name, parent, joint)
-
-    def _body(self, name: str, parent: str, joint: Any) -> None:
-        """A body inside of another one."""
-        body = self.mechanism.body(name)
-        relative = self.place[parent].relative(self.place[name])
-        element = xml.SubElement(
-            self.elements[parent],
-            "body",
-            name=name,
-            pos=_numbers(relative.position),
-            quat=_numbers(relative.orientation),
+        at = self.place[parent].relative(self.place[name])
+        element = _put(
+            self.elements[parent], "body", name=name, pos=at.position, quat=at.orientation
         )
         self.elements[name] = element
-        tensor = np.asarray(body.inertia.tensor, float)
-        moments, axes = np.linalg.eigh(tensor)
-        axes[:, 2] = np.cross(axes[:, 0], axes[:, 1])
-        diagonal = np.allclose(tensor, np.diag(np.diag(tensor)), rtol=0, atol=1e-15 * moments[-1])
-        xml.SubElement(
-            element,
-            "inertial",
-            {
-                "pos": _numbers(body.inertia.center),
-                "mass": _numbers(body.inertia.mass),
-                **(
-                    {"diaginertia": _numbers(np.diag(tensor))}
-                    if diagonal
-                    else {
-                        "fullinertia": _numbers(
-                            np.diag(tensor), tensor[0, 1], tensor[0, 2], tensor[1, 2]
-                        )
-                    }
-                ),
-            },
-        )
+        inertia = self.mechanism.body(name).inertia
+        tensor = np.asarray(inertia.tensor, float)
+        moments, products = np.diag(tensor), tensor[np.triu_indices(3, 1)]
+        if np.max(np.abs(products)) <= 1e-15 * np.max(moments):
+            given = {"diaginertia": moments}
+        else:
+            given = {"fullinertia": [*moments, *products]}
+        _put(element, "inertial", pos=inertia.center, mass=inertia.mass, **given)
         if joint is None:
-            xml.SubElement(element, "freejoint", name=f"{name} free")
-            return
-        self._joint(element, name, joint)
+            _put(element, "freejoint", name=f"{name} free")
+        else:
+            self._joint(element, name, joint)
 
     def _joint(self, element: xml.Element, child: str, joint: AbstractJoint) -> None:
         """The joint of a body, as hinges and slides along the axes that it has in the present
@@ -209,16 +215,12 @@ class _Writer:
         made: list[Any] = [None] * len(values)
         sign = 1.0 if forwards else -1.0
         for kind, axis, anchor, index in moves if forwards else reversed(moves):
-            own = xml.SubElement(
-                element, "joint", type=kind, pos=_numbers(here.local_point(anchor))
-            )
-            own.set("name", joint.name if len(moves) == 1 else f"{joint.name} {index + 1}")
-            if kind == "ball":
-                continue
-            own.set("axis", _numbers(sign * here.local_direction(axis)))
-            own.set("ref", _numbers(values[index]))
-            own.set("springref", "0.0")
-            made[index] = own
+            name = joint.name if len(moves) == 1 else f"{joint.name} {index + 1}"
+            own = _put(element, "joint", type=kind, pos=here.local_point(anchor), name=name)
+            if kind != "ball":
+                turned = sign * here.local_direction(axis)
+                own.attrib |= _written({"axis": turned, "ref": values[index], "springref": 0.0})
+                made[index] = own
         if isinstance(joint, Serial) and "+" in joint.name:
             names = joint.name.split("+")
             if len(names) == len(made):
@@ -226,320 +228,258 @@ class _Writer:
                     own.set("name", name)
         self.hinges[joint.name] = made
 
-    # --- loops -----------------------------------------------------------------------------------
-
-    def _loops(self) -> None:
-        for joint in self.mechanism.joints:
-            if joint.name in self.used:
-                continue
-            if joint.name in self.mechanism.switches:
-                self.drop(joint, "it has a switch")
-            elif isinstance(joint, CoordinateConstraint):
-                self._coupling(joint)
-            elif isinstance(joint, Spherical | Revolute | Fixed):
-                self._closing(joint)
-            elif isinstance(joint, Distance):
-                self._rope(joint, {"range": _numbers(2 * [joint.length])})
-            else:
-                self.drop(joint, "MJCF has no such constraint")
-
-    def _closing(self, joint: AbstractJoint) -> None:
-        a, b = (self._site(joint, k) for k in (0, 1))
-        section = self.section("equality")
-        if isinstance(joint, Fixed):
-            xml.SubElement(section, "weld", name=joint.name, site1=a, site2=b)
-            return
-        xml.SubElement(section, "connect", name=joint.name, site1=a, site2=b)
-        if isinstance(joint, Revolute):
-            # A second point of the axis, at a distance like that of the bodies.
-            a, b = (self._site(joint, k, 0.1) for k in (0, 1))
-            xml.SubElement(section, "connect", name=f"{joint.name} axis", site1=a, site2=b)
-
-    def _site(self, element: Any, k: int, along: float = 0.0) -> str:
+    def _site(self, element: AbstractElement, k: int, along: float = 0.0) -> str:
         """The name of a site at frame k of an element, or along its axis [m]."""
         frame = pose(*element.frames[k])
-        position = frame.point(np.array([0.0, 0.0, along]))
+        at = frame.point(np.array([0.0, 0.0, along]))
         name = f"{element.name} {'ab'[k] if k < 2 else k}{' axis' if along else ''}"
-        xml.SubElement(
-            self.elements[element.bodies[k]],
-            "site",
-            name=name,
-            pos=_numbers(position),
-            quat=_numbers(frame.orientation),
-        )
+        on = self.elements[element.bodies[k]]
+        _put(on, "site", name=name, pos=at, quat=frame.orientation)
         return name
 
-    def _rope(self, element: Any, attributes: dict[str, str]) -> None:
-        tendon = xml.SubElement(
-            self.section("tendon"), "spatial", {"name": element.name, **attributes}
-        )
+    def _rope(self, element: AbstractElement, **attributes: Any) -> None:
+        tendon = _put(self.section("tendon"), "spatial", name=element.name, **attributes)
         for k in range(len(element.frames)):
-            xml.SubElement(tendon, "site", site=self._site(element, k))
+            _put(tendon, "site", site=self._site(element, k))
 
-    def _coupling(self, joint: CoordinateConstraint) -> None:
-        ends = [self._entry(joint, joint.coordinate)]
-        if joint.of is not None:
-            ends.append(self._entry(joint, joint.of))
-        if None in ends or len(joint.coefficients) > 5:
+    # --- loops -----------------------------------------------------------------------------------
+
+    def connect(self, joint: AbstractJoint) -> None:
+        """A common point."""
+        self._equality("connect", joint, joint.name, 0.0)
+
+    def hinge(self, joint: AbstractJoint) -> None:
+        """A second point of the axis, at a distance like that of the bodies."""
+        self.connect(joint)
+        self._equality("connect", joint, f"{joint.name} axis", 0.1)
+
+    def weld(self, joint: AbstractJoint) -> None:
+        """A common frame."""
+        self._equality("weld", joint, joint.name, 0.0)
+
+    def _equality(self, tag: str, joint: AbstractJoint, name: str, along: float) -> None:
+        a, b = (self._site(joint, k, along) for k in (0, 1))
+        _put(self.section("equality"), tag, name=name, site1=a, site2=b)
+
+    def rod(self, joint: Distance) -> None:
+        """A tendon of one length."""
+        self._rope(joint, range=2 * [joint.length])
+
+    def coupling(self, joint: CoordinateConstraint) -> None:
+        """A polynomial of another coordinate."""
+        parts = [part for part in (joint.coordinate, joint.of) if part is not None]
+        ends = [end for end in map(self._entry, parts) if end is not None]
+        if len(ends) < len(parts) or len(joint.coefficients) > 5:
             self.drop(joint, "it couples what is no hinge or slide of the file")
             return
         # MuJoCo counts both coordinates from the pose in the file, where they are `ref`.
         c = np.asarray(joint.coefficients, float)
-        parts = [part for part in (joint.coordinate, joint.of) if isinstance(part, OfJoint)]
         shifts = [
-            float(end.get("ref", "0")) + float(part.offset)
+            float(end.get("ref", "0")) + _offset(part)
             for end, part in zip(ends, parts, strict=True)
-            if end is not None
         ]
-        x0 = float(joint.zero) - shifts[0]
-        if len(ends) == 1:
-            c = c + x0
-        else:
+        if len(ends) > 1:
             shift = np.polynomial.Polynomial([shifts[1] - float(joint.zero_of), 1.0])
             c = np.polynomial.Polynomial(c)(shift).coef
-            c[0] += x0
-        names = [end.get("name", "") for end in ends if end is not None]
-        attributes = {f"joint{i + 1}": name for i, name in enumerate(names)}
-        polynomial = _numbers(np.pad(c, (0, 5 - len(c))))
-        xml.SubElement(
-            self.section("equality"),
-            "joint",
-            {"name": joint.name, "polycoef": polynomial, **attributes},
-        )
+        c = np.pad(c, (0, 5 - len(c)))
+        c[0] += float(joint.zero) - shifts[0]
+        names = {f"joint{i + 1}": end.get("name") for i, end in enumerate(ends)}
+        _put(self.section("equality"), "joint", name=joint.name, polycoef=c, **names)
 
-    # --- forces ----------------------------------------------------------------------------------
+    # --- where elements along coordinates act ----------------------------------------------------
 
-    def _entry(self, element: Any, coordinate: Any) -> xml.Element | None:
-        """The hinge or slide that a scalar coordinate of an element reads."""
-        if isinstance(coordinate, Displacement | Angle | TwistAngle):
-            return self._axis(element, coordinate)
-        if not isinstance(coordinate, OfJoint):
-            return None
-        joint, index = coordinate.coordinate.joint_name, coordinate.coordinate.index
-        return None if joint not in self.hinges or index is None else self.hinges[joint][index]
-
-    def _axis(self, force: Any, coordinate: AbstractOfFrames) -> xml.Element | None:
-        """The hinge or slide about or along whose axis a force between two frames acts."""
-        kind = Prismatic if isinstance(coordinate, Displacement) else Revolute
+    def _entry(self, along: AbstractScalarCoordinate) -> xml.Element | None:
+        """The hinge or slide with a scalar coordinate."""
+        if isinstance(along, OfJoint):
+            joint, i = along.coordinate.joint_name, along.coordinate.index
+            return None if joint not in self.hinges or i is None else self.hinges[joint][i]
+        kind, z = _AXES.get(type(along)), np.array([0.0, 0.0, 1.0])
         for joint in self.mechanism.joints:
-            if joint.name in self.hinges and tuple(joint.bodies) == tuple(force.bodies):
-                if isinstance(joint, kind) and _same_axis(joint, force):
+            if type(joint) is kind and joint.name in self.hinges and joint.bodies == along.bodies:
+                axes = [pose(*x.frames[0]).direction(z) for x in (joint, along)]
+                if np.allclose(*axes, rtol=0, atol=1e-9):
                     return self.hinges[joint.name][0]
         return None
 
-    def _force(self, force: Any) -> None:
-        if isinstance(force, CoordinateSpring):
-            self._spring(force)
-        elif isinstance(force, CoordinateActuator):
-            self._servo(force)
-        elif isinstance(force, PointForce | Torque):
-            self._thruster(force)
-        else:
-            self.drop(force, "MJCF has no such force")
+    # --- forces ----------------------------------------------------------------------------------
 
-    def _spring(self, force: CoordinateSpring) -> None:
+    def spring(self, force: CoordinateSpring) -> None:
+        """Coefficients of a hinge or slide, or of a tendon along a path."""
         along, rest = force.coordinate, 0.0 if force.rest is None else force.rest
         if any(x is not None for x in (force.potential, force.law, force.actuator)):
             self.drop(force, "MJCF has no such force")
             return
-        numbers = {
-            "stiffness": force.stiffness,
-            "damping": force.damping,
-            "frictionloss": force.dry,
-            "armature": force.armature,
-        }
-        known = {name: 0.0 if x is None else float(x) for name, x in numbers.items()}
+        numbers = {"damping": force.damping, "frictionloss": force.dry, "armature": force.armature}
         if isinstance(along, PathLength) and (along.weights is None or np.all(along.weights == 1)):
-            own = {name: _numbers(x) for name, x in known.items() if x or name == "stiffness"}
-            self._rope(force, {"springlength": _numbers(rest), **own})
+            own = {name: x for name, x in numbers.items() if x is not None and float(x)}
+            stiffness = 0.0 if force.stiffness is None else force.stiffness
+            self._rope(force, springlength=rest, stiffness=stiffness, **own)
             return
-        entry, ends = self._entry(force, along), np.broadcast_to(np.asarray(rest), 2)
+        entry, ends = self._entry(along), np.broadcast_to(np.asarray(rest), 2)
         if entry is None or ends[0] != ends[1]:
             self.drop(force, "it acts along what is no hinge or slide of the file")
             return
-        _add_spring(entry, known.pop("stiffness"), ends[0] - _offset(along))
-        for name, x in known.items():
+        if force.stiffness is not None and float(force.stiffness):
+            # Two springs in parallel are one, at rest at the mean weighted by their stiffness.
+            own, k = float(entry.get("stiffness", "0")), float(force.stiffness)
+            at_rest = own * float(entry.get("springref", "0")) + k * (ends[0] - _offset(along))
+            entry.set("springref", _numbers(at_rest / (own + k)))
+            _add(entry, "stiffness", k)
+        for name, x in numbers.items():
             _add(entry, name, x)
 
-    def _servo(self, force: CoordinateActuator) -> None:
-        entry = self._entry(force, force.coordinate)
+    def servo(self, force: CoordinateActuator) -> None:
+        """A motor, or a general actuator where its force depends on the coordinate."""
+        entry = self._entry(force.coordinate)
         if entry is None:
             self.drop(force, "it acts along what is no hinge or slide of the file")
             return
-        element = xml.Element("motor", name=force.name, joint=entry.get("name", ""))
-        element.set("gear", _numbers(force.gear))
+        tag, given = "motor", {"joint": entry.get("name"), "gear": force.gear}
         if force.gain is not None or force.bias is not None:
             gain = np.array([1.0, 0.0, 0.0] if force.gain is None else force.gain, float)
-            bias = np.zeros(3) if force.bias is None else np.array(force.bias, float)
+            bias = np.array([0.0, 0.0, 0.0] if force.bias is None else force.bias, float)
             # The hinge of the file counts from the zero of the joint, not of the coordinate.
-            offset = _offset(force.coordinate) * float(force.gear)
-            bias[0] += bias[1] * offset
-            gain[0] += gain[1] * offset
-            element.tag = "general"
-            element.set("gaintype", "affine" if np.any(gain[1:]) else "fixed")
-            element.set("gainprm", _numbers(gain))
-            element.set("biastype", "affine" if np.any(bias) else "none")
-            element.set("biasprm", _numbers(bias))
+            for x in (gain, bias):
+                x[0] += x[1] * _offset(force.coordinate) * float(force.gear)
+            tag = "general"
+            given |= {
+                "gaintype": "affine" if np.any(gain[1:]) else "fixed",
+                "gainprm": gain,
+                "biastype": "affine" if np.any(bias) else "none",
+                "biasprm": bias,
+            }
         if force.limits is not None:
-            element.set("forcerange", _numbers(np.clip(force.limits, -1e30, 1e30)))
-        if force.inertance is not None:
-            _add(entry, "armature", force.inertance)
-        self._control(force, force.index, element)
+            given["forcerange"] = np.clip(force.limits, -1e30, 1e30)
+        _add(entry, "armature", force.inertance)
+        self._control(force, force.index, tag, given)
 
-    def _thruster(self, force: PointForce | Torque) -> None:
-        """A force or torque in the axes of a frame, from one entry of the control."""
-        point = isinstance(force, PointForce)
-        own = force.force_body if point else force.torque_body
-        world = force.force_world if point else force.torque_world
+    def point_force(self, force: PointForce) -> None:
+        """A force in the axes of a frame, from one entry of the control."""
+        self._thruster(force, force.force_world, force.force_body, 0)
+
+    def torque(self, force: Torque) -> None:
+        """A torque in the axes of a frame, from one entry of the control."""
+        self._thruster(force, force.torque_world, force.torque_body, 3)
+
+    def _thruster(self, force: AbstractElement, world: Any, own: Any, first: int) -> None:
         if world is not None or not isinstance(own, FromControl) or not isinstance(own.index, int):
             self.drop(force, "MJCF has no such force")
             return
-        gear = np.broadcast_to(np.asarray(own.gear), (3,))
-        six = (gear, np.zeros(3)) if point else (np.zeros(3), gear)
-        site = self._site(force, 0)
-        element = xml.Element("motor", name=force.name, site=site, gear=_numbers(*six))
-        self._control(force, own.index, element)
+        gear = np.zeros(6)
+        gear[first : first + 3] = np.asarray(own.gear)
+        self._control(force, own.index, "motor", {"site": self._site(force, 0), "gear": gear})
 
-    def _control(self, force: Any, index: int, element: xml.Element) -> None:
+    def _control(self, force: Any, index: int, tag: str, given: dict[str, Any]) -> None:
         if index in self.controls:
             self.drop(force, f"another actuator reads entry {index} of the control")
             return
         self.section("actuator")
-        self.controls[index] = element
+        self.controls[index] = xml.Element(tag, _written({"name": force.name, **given}))
 
     # --- contacts --------------------------------------------------------------------------------
 
-    def _contact(self, contact: Any) -> None:
-        law = contact.law
-        stiff = law.stiffness is None or np.all(np.isinf(np.asarray(law.stiffness)))
-        if not stiff or law.kinetic is not None or np.any(np.asarray(law.restitution)):
-            self.drop(contact, "its restitution, stiffness and kinetic friction")
-        if isinstance(contact, CoordinateLimit):
-            entry = self._entry(contact, contact.coordinate)
-            if entry is None or contact.lower is None or contact.upper is None:
-                self.drop(contact, "it limits what is no hinge or slide of the file")
-                return
-            offset = _offset(contact.coordinate)
-            _limit(entry, *(np.asarray(x) - offset for x in (contact.lower, contact.upper)))
-        elif isinstance(contact, JointLimit):
-            entries = self.hinges.get(contact.joint_name)
-            if entries is None:
-                self.drop(contact, "it limits what is no hinge or slide of the file")
-                return
-            for entry, ends in zip(entries, np.asarray(contact.limits), strict=True):
-                _limit(entry, *ends)
-        elif isinstance(contact, Contact):
-            self._pair(contact)
-        else:
-            self.drop(contact, "MJCF has no such contact")
+    def limit(self, contact: CoordinateLimit) -> None:
+        """The range of a hinge or slide."""
+        offset = _offset(contact.coordinate)
+        ends = [None if x is None else float(x) - offset for x in (contact.lower, contact.upper)]
+        self._range(contact, [self._entry(contact.coordinate)], [ends])
 
-    def _pair(self, contact: Contact) -> None:
-        shapes = (contact.shape_a, contact.shape_b)
-        surfaces = (contact.surface_velocity_a, contact.surface_velocity_b)
-        ends = zip(contact.bodies, shapes, contact.frames, surfaces, strict=True)
+    def joint_limit(self, contact: JointLimit) -> None:
+        """The ranges of the coordinates of a joint."""
+        entries = self.hinges.get(contact.joint_name, [None])
+        self._range(contact, entries, np.asarray(contact.limits).tolist())
+
+    def _range(
+        self, contact: Any, entries: Sequence[xml.Element | None], ranges: list[Any]
+    ) -> None:
+        """Limit coordinates, also by the limits that they have already."""
+        if None in entries or any(None in ends for ends in ranges):
+            self.drop(contact, "it limits what is no hinge or slide of the file")
+            return
+        for entry, (low, high) in zip(entries, ranges, strict=True):
+            assert entry is not None
+            lower, upper = (float(x) for x in entry.get("range", "-inf inf").split())
+            entry.set("range", _numbers(max(lower, low), min(upper, high)))
+
+    def pair(self, contact: Contact) -> None:
+        """A pair of geoms."""
+        law, a, b = contact.law, contact.surface_velocity_a, contact.surface_velocity_b
         names = [
-            self._geom(body, shape, pose(*frame), surface) for body, shape, frame, surface in ends
+            self._geom(contact.body_a, contact.shape_a, contact.frame_a, a),
+            self._geom(contact.body_b, contact.shape_b, contact.frame_b, b),
         ]
         if None in names:
             self.drop(contact, "MJCF has no such shape")
             return
-        law = contact.law
-        if any(np.ndim(x) for x in (law.friction, law.torsional, law.rolling) if x is not None):
+        coefficients = (law.friction, law.torsional, law.rolling)
+        if any(np.ndim(x) for x in coefficients if x is not None):
             self.drop(contact, "it has several coefficients")
             return
-        slide, torsion, roll = (
-            0.0 if x is None else float(x) for x in (law.friction, law.torsional, law.rolling)
-        )
+        slide, torsion, roll = (0.0 if x is None else float(x) for x in coefficients)
         dimension = 6 if law.rolling is not None else 4 if law.torsional is not None else 3
-        dimension = 1 if law.friction is None else dimension
-        pair = xml.SubElement(
+        _put(
             self.section("contact"),
             "pair",
             name=contact.name,
-            geom1=str(names[0]),
-            geom2=str(names[1]),
-            condim=str(dimension),
-            friction=_numbers(slide, slide, torsion, roll, roll),
+            geom1=names[0],
+            geom2=names[1],
+            condim=str(1 if law.friction is None else dimension),
+            friction=(slide, slide, torsion, roll, roll),
+            margin=contact.margin,
         )
-        if contact.margin is not None:
-            pair.set("margin", _numbers(contact.margin))
 
-    def _geom(self, body: str, shape: Any, frame: Pose, surface: Any) -> str | None:
+    def _geom(self, body: str, shape: AbstractShape, frame: Pose, velocity: Any) -> str | None:
         """The name of the geom of a shape; equal ones are written once."""
         known = {HalfSpace: ("plane", [0.0, 0.0, 1.0]), ConvexPoints: ("mesh", None)}
         stated = known.get(type(shape)) or kind_and_size(shape)
         if stated is None:
             return None
         kind, size = stated
-        numbers = shape.points if size is None else size
-        velocity = () if surface is None else tuple(np.asarray(surface).tolist())
-        key = (
-            body,
-            kind,
-            *np.ravel(numbers).tolist(),
-            *frame.position,
-            *frame.orientation,
-            velocity,
-        )
-        if key in self.geoms:
-            return self.geoms[key]
-        name = f"{body} {kind} {len(self.geoms) + 1}"
-        self.geoms[key] = name
-        element = xml.SubElement(
-            self.elements[body], "geom", name=name, type=kind, contype="0", conaffinity="0"
-        )
-        if velocity:
-            element.set("surfacevel", _numbers(velocity))
-        position, orientation = frame
-        if size is not None:
-            element.set("size", _numbers(size))
-        else:
-            mesh = xml.SubElement(self.section("asset"), "mesh", name=name)
-            mesh.set("vertex", _numbers(np.unique(np.asarray(numbers), axis=0)))
-            element.set("mesh", name)
-        element.set("pos", _numbers(position))
-        element.set("quat", _numbers(orientation))
-        return name
+        given = {"size": size, "pos": frame.position, "quat": frame.orientation}
+        given = _written({**given, "surfacevel": velocity})
+        points = shape.points if isinstance(shape, ConvexPoints) else ()
+        key = (body, kind, *given.items(), *np.ravel(points).tolist())
+        if key not in self.geoms:
+            name = self.geoms[key] = f"{body} {kind} {len(self.geoms) + 1}"
+            if kind == "mesh":
+                vertices = np.unique(np.asarray(points), axis=0)
+                _put(self.section("asset"), "mesh", name=name, vertex=vertices)
+                given["mesh"] = name
+            mask = {"contype": "0", "conaffinity": "0"}
+            _put(self.elements[body], "geom", name=name, type=kind, **mask, **given)
+        return self.geoms[key]
 
 
-def _offset(coordinate: Any) -> float:
+# How elements are written, by class.
+_LOOPS: dict[type, Callable[..., None]] = {
+    CoordinateConstraint: _Writer.coupling,
+    Spherical: _Writer.connect,
+    Revolute: _Writer.hinge,
+    Fixed: _Writer.weld,
+    Distance: _Writer.rod,
+}
+_FORCES: dict[type, Callable[..., None]] = {
+    CoordinateSpring: _Writer.spring,
+    CoordinateActuator: _Writer.servo,
+    PointForce: _Writer.point_force,
+    Torque: _Writer.torque,
+}
+_CONTACTS: dict[type, Callable[..., None]] = {
+    CoordinateLimit: _Writer.limit,
+    JointLimit: _Writer.joint_limit,
+    Contact: _Writer.pair,
+}
+
+
+def _offset(coordinate: AbstractScalarCoordinate) -> float:
     """The scalar coordinate where the coordinate of its joint is 0."""
     return float(coordinate.offset) if isinstance(coordinate, OfJoint) else 0.0
 
 
 def _add(entry: xml.Element, name: str, value: Any) -> None:
     """Add to a coefficient, since several elements may act on one joint."""
-    if float(value):
+    if value is not None and float(value):
         entry.set(name, _numbers(float(entry.get(name, "0")) + float(value)))
-
-
-def _add_spring(entry: xml.Element, stiffness: Any, rest: Any) -> None:
-    """Add a spring: two in parallel are one, at rest at the mean weighted by their stiffness."""
-    own, k = float(entry.get("stiffness", "0")), float(stiffness)
-    if k:
-        at_rest = (own * float(entry.get("springref", "0")) + k * float(rest)) / (own + k)
-        entry.set("springref", _numbers(at_rest))
-    _add(entry, "stiffness", k)
-
-
-def _limit(entry: xml.Element, low: Any, high: Any) -> None:
-    """Limit a coordinate, also by the limits that it has already."""
-    before = [float(x) for x in entry.get("range", "-inf inf").split()]
-    entry.set("range", _numbers(max(before[0], float(low)), min(before[1], float(high))))
-
-
-def _same_axis(joint: Any, force: Any) -> bool:
-    """Whether a force has the axis of a joint, on its body a."""
-    z = np.eye(3)[2]
-    mine, other = (pose(*element.frames[0]) for element in (joint, force))
-    return bool(
-        np.allclose(
-            mine.direction(z),
-            other.direction(z),
-            rtol=0,
-            atol=1e-9,
-        )
-    )
 
 
 def _moves(joint: Any, a: Pose, b: Pose, values: np.ndarray) -> list[tuple[str, Any, Any, int]]:
