@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Array, ArrayLike, Bool, Float, Int
 
 from ._checks import check_no_nan, check_system, with_dtype
-from ._compiler import compiled_quickly, each, is_traced, numpy_if_concrete, to_jax, tree_where
+from ._compiler import array_namespace, compiled_quickly, each, to_jax, tree_where
 from ._equations import equations, specialised
 from ._inputs import at_least, checked, finite, positive, shown
 from ._linalg import dense
@@ -67,7 +67,7 @@ class AssemblyReport(eqx.Module):
 
     @property
     def unsatisfied(self) -> Bool[Array, " nc"]:
-        xp = numpy_if_concrete(self.moving, self.open)
+        xp = array_namespace(self.moving, self.open)
         moving, n = xp.asarray(self.moving), self.open.shape[0]
         return to_jax(xp.concatenate([moving[:n] | xp.asarray(self.open), moving[n:]]))
 
@@ -145,8 +145,7 @@ def assembled(
     the first has the holonomic rows that must vanish, the second the rows that the velocities must
     satisfy. The rows of `system` come first in both. The report covers the rows of `system`, but
     the assembly fails also if other rows remain unsatisfied."""
-    if is_traced():
-        says_when_traced("assemble")
+    says_when_traced("assemble")
     q, system = finite("`q` of assemble", q, shape=None), specialised(system)
     if v is None:
         if writes_own_qdot(system):
@@ -162,7 +161,7 @@ def assembled(
     weights, fixed, fixed_velocities, tolerance, max_iterations = options
     if tolerance is None:
         tolerance = 1e-10 if q.dtype == jnp.float64 else 1e-5
-    xp = numpy_if_concrete(weights)  # no program is compiled for known numbers
+    xp = array_namespace(weights)
     weights = np.ones(v.shape, q.dtype) if weights is None else xp.asarray(weights, q.dtype)
     if weights.shape != v.shape:
         raise ValueError(f"Argument `weights` must have shape {v.shape}, but has {weights.shape}.")

@@ -7,10 +7,9 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.core import Tracer
 from jaxtyping import Array, Float, PyTree
 
-from ._compiler import numpy_if_concrete, to_jax
+from ._compiler import broadcast, refuted, to_jax
 from ._inputs import shown
 from ._system import AbstractSystem
 from ._types import Control
@@ -35,8 +34,7 @@ def one_each(values: Array, count: int, name: str, of: str = "rows") -> Float[Ar
             f"Argument `{name}` must be a scalar or have one value for each of the {count} {of}, "
             f"but has shape {values.shape}."
         )
-    xp = numpy_if_concrete(values)
-    return to_jax(xp.broadcast_to(xp.asarray(values), (count,)))
+    return broadcast(values, (count,))
 
 
 def _expect_reals(what: str, value: Any):
@@ -151,10 +149,8 @@ def check_no_nan(**arguments: Any) -> None:
                     f"`{where}` must be real, but is {shown(leaf)}. Take its real and imaginary "
                     "part as two numbers."
                 )
-            if isinstance(leaf, Tracer):
-                continue
-            leaf = np.asarray(leaf)
-            if np.issubdtype(leaf.dtype, np.floating) and np.isnan(leaf).any():
+            real = jnp.issubdtype(jnp.result_type(leaf), jnp.floating)
+            if real and refuted(lambda x: ~np.isnan(x), leaf):
                 where = name + jax.tree_util.keystr(path)
                 raise ValueError(f"`{where}` is NaN. Check how this input was made.")
 

@@ -9,7 +9,7 @@ import jax
 import numpy as np
 from jaxtyping import ArrayLike
 
-from ._compiler import all_concrete
+from ._compiler import is_known
 from ._results import RESULTS, code, verdict
 
 _Class = TypeVar("_Class", bound=type)
@@ -24,7 +24,7 @@ def printed(cls: _Class) -> _Class:
     sentences = vars(cls)["__str__"]
 
     def text(self) -> str:
-        return sentences(self) if all_concrete(self) else _outline(self)
+        return sentences(self) if is_known(self) else _outline(self)
 
     cls.__str__ = cls.__repr__ = text  # type: ignore[assignment]
     return cls

@@ -10,6 +10,8 @@ from typing import Any, TypeVar, cast
 
 import tqdm
 
+from ._compiler import is_traced
+
 _T = TypeVar("_T")
 
 # A thread is compiling while it runs code of one of these modules. JAX itself reports a compilation
@@ -62,8 +64,10 @@ def compiling(label: str, shown: bool = True) -> Iterator[None]:
 
 
 def says_when_traced(label: str) -> None:
-    """Show a line while JAX compiles the program around this call, if that takes long: called while
-    JAX traces a function of the user, in a terminal. It goes when the thread compiles no more."""
+    """Show a line while JAX compiles the program around this call, if that takes long, where JAX
+    traces a function of the user, in a terminal. It goes when the thread compiles no more."""
+    if not is_traced():
+        return
     thread = threading.get_ident()
     if sys.stderr.isatty() and thread not in _watches and thread not in _announced:
         _announced.add(thread)

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, PyTree
 
-from ._compiler import is_concrete
+from ._compiler import is_known
 from ._results import RESULTS, code, first_failure, is_verdict, messages, promoted
 
 _T = TypeVar("_T")
@@ -81,4 +81,4 @@ def _times(factor: Array, leaf: Any) -> Any:
 def _is_here(x: PyTree) -> bool:
     """Whether this process can read the value now."""
     value: Any = x
-    return is_concrete(x) and (not isinstance(x, jax.Array) or value.is_fully_addressable)
+    return is_known(x) and (not isinstance(x, jax.Array) or value.is_fully_addressable)

@@ -7,7 +7,7 @@ import diffrax
 import jax
 import numpy as np
 
-from ._compiler import is_concrete, numpy_if_concrete
+from ._compiler import array_namespace, is_known
 
 
 class _InWords(type(diffrax.RESULTS)):
@@ -15,7 +15,7 @@ class _InWords(type(diffrax.RESULTS)):
 
     def __getitem__(cls, item: Any) -> str:
         text = super().__getitem__(item)
-        many = np.ndim(code(item)) and is_concrete(code(item))
+        many = np.ndim(code(item)) and is_known(code(item))
         return text.replace("''", "'successful'") if many else text or "successful"
 
 
@@ -223,7 +223,7 @@ def first_failure(*results: RESULTS) -> RESULTS:
 def of_scheme(result: Any) -> RESULTS:
     """The verdict of a simulation for the verdict of a scheme on one step."""
     found, good = code(result), code(diffrax.RESULTS.successful)
-    if is_concrete(found) and np.all(np.asarray(found) == np.asarray(good)):
+    if is_known(found) and np.all(np.asarray(found) == np.asarray(good)):
         return RESULTS.successful  # the lines below would compile ten small programs
     verdict = RESULTS.promote(result)
     for unsolved in (
@@ -254,7 +254,7 @@ def code(result: Any) -> Any:
 def succeeded(result: Any) -> Any:
     """Whether a verdict, or each one of a batch, is `successful`. Unlike `==` it compiles nothing
     for concrete ones."""
-    xp = numpy_if_concrete(found := code(result))
+    xp = array_namespace(found := code(result))
     return xp.asarray(found) == code(RESULTS.successful)
 
 

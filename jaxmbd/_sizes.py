@@ -6,7 +6,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from ._compiler import is_concrete
+from ._compiler import refuted
 
 MOST_STEPS = 2**31 - 1  # the largest 32-bit integer
 
@@ -28,10 +28,10 @@ def check_resolved(t0: Any, t1: Any, dt: Any, dtype: Any) -> None:
     """Check that t + dt differs from t in this dtype. Traced times are not checked.
 
     **Raises:** `ValueError`, which says what to change."""
-    if not all(map(is_concrete, (t0, t1, dt))):
-        return
-    latest = max(abs(float(t0)), abs(float(t1)))
-    if float(dt) < jnp.finfo(dtype).eps / 2 * latest:
+    if refuted(
+        lambda t0, t1, dt: ~(dt < jnp.finfo(dtype).eps / 2 * max(abs(t0), abs(t1))), t0, t1, dt
+    ):
+        latest = max(abs(float(t0)), abs(float(t1)))
         raise ValueError(
             f"`dt` = {float(dt):g} is lost beside t = {latest:g} in {jnp.dtype(dtype).name}, which "
             "tells times apart to 16 digits in float64 and 7 in float32. Give a larger `dt`, count "

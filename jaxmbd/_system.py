@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Shaped
 
-from ._compiler import numpy_if_concrete, to_jax
+from ._compiler import array_namespace, to_jax
 from ._coordinates import AbstractCoordinates, Plain
 from ._extensible import Extensible
 from ._inputs import checked, unjudged
@@ -30,7 +30,7 @@ class AbstractStates(eqx.Module):
         """t, q and v with the same leading axes. **Raises:** `ValueError` without states."""
         if self.q is None or self.v is None:
             raise ValueError("States were not saved: `SaveAt(fn=...)` chose other outputs.")
-        xp = numpy_if_concrete(self.t)
+        xp = array_namespace(self.t)
         t = xp.broadcast_to(xp.asarray(self.t, self.q.dtype), self.q.shape[:-1])
         return to_jax(t), self.q, self.v
 

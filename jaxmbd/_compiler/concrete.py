@@ -4,7 +4,7 @@ one program."""
 
 import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar, cast
 
 import equinox as eqx
@@ -36,14 +36,26 @@ def is_concrete(x: Any) -> bool:
     return not isinstance(x, Tracer)
 
 
+def is_known(tree: Any) -> bool:
+    """Whether all numbers in `tree` are known now, and none is traced."""
+    return all(map(is_concrete, jax.tree.leaves(tree)))
+
+
+def need_known(tree: Any, message: str) -> None:
+    """**Raises:** `ValueError` with this message if any number in `tree` is traced."""
+    if not is_known(tree):
+        raise ValueError(message)
+
+
+def refuted(claim: Callable[..., Any], *values: Any) -> bool:
+    """Whether the values are known and the claim is not true of all of them. `claim` gets NumPy
+    arrays. A check that raises an error by it does nothing for traced values."""
+    return is_known(values) and not np.all(claim(*map(np.asarray, values)))
+
+
 def is_traced() -> bool:
     """Whether JAX traces the code that calls, as within a user's `jax.jit`."""
     return get_opaque_trace_state() != _UNTRACED
-
-
-def all_concrete(tree: Any) -> bool:
-    """Whether all leaves of `tree` are concrete."""
-    return all(map(is_concrete, jax.tree.leaves(tree)))
 
 
 def any_staged(tree: Any) -> bool:
@@ -61,10 +73,10 @@ def _is_staged(x: Any) -> bool:
     return False
 
 
-def numpy_if_concrete(*values: Any) -> Any:
+def array_namespace(*values: Any) -> Any:
     """NumPy if all values are concrete, since it compiles nothing; otherwise `jax.numpy`. Convert
     the result to a JAX array by `to_jax`."""
-    return np if all_concrete(values) else jnp
+    return np if is_known(values) else jnp
 
 
 def to_jax(x: Any, dtype: Any = None, axes: int = 0) -> jax.Array:
@@ -72,7 +84,7 @@ def to_jax(x: Any, dtype: Any = None, axes: int = 0) -> jax.Array:
     leading axes until there are `axes`. It compiles nothing, but for arrays of another dtype on a
     GPU, where they stay. `jnp.asarray` compiles a program for arrays without a dtype, for lists,
     and for numbers."""
-    if not (isinstance(x, jax.Array) or all_concrete(x)):
+    if not (isinstance(x, jax.Array) or is_known(x)):
         x = jnp.asarray(x, dtype)  # a list with traced numbers
     if isinstance(x, jax.Array):
         if dtype is None or (x.dtype == jax.dtypes.canonicalize_dtype(dtype) and not x.weak_type):
@@ -107,9 +119,30 @@ def reshaped(x: jax.Array, shape: tuple[int, ...]) -> jax.Array:
     return to_jax(np.asarray(x).reshape(shape)) if _on_cpu(x) else x.reshape(shape)
 
 
+def broadcast(x: Any, shape: tuple[int, ...]) -> jax.Array:
+    """`jnp.broadcast_to(x, shape)`. It compiles nothing for what is concrete."""
+    xp = array_namespace(x)
+    return to_jax(xp.broadcast_to(xp.asarray(x), shape))
+
+
+def split(x: jax.Array, sizes: Sequence[int]) -> list[jax.Array]:
+    """x in parts of these sizes along its last axis. It compiles nothing for what is concrete."""
+    if not is_concrete(x):
+        return list(jax.lax.split(x, sizes, axis=-1))
+    ends = np.cumsum(sizes).tolist()
+    return [picked(x, np.s_[..., end - n : end]) for end, n in zip(ends, sizes, strict=True)]
+
+
+def stacked(xs: Sequence[Any]) -> jax.Array:
+    """`jnp.stack(xs, axis=-1)`. It compiles nothing for what is concrete: a stack of hundreds of
+    arrays would take long."""
+    xp = array_namespace(xs)
+    return jnp.asarray(xp.stack([xp.asarray(x) for x in xs], axis=-1), jnp.result_type(*xs))
+
+
 def set_at(x: Any, at: Any, by: Any) -> jax.Array:
     """`x.at[at].set(by)`. It compiles nothing for what is concrete."""
-    if not all_concrete((x, by)):
+    if not is_known((x, by)):
         return jnp.asarray(x).at[at].set(by)
     x = np.array(x)
     x[at] = np.asarray(by)
@@ -194,7 +227,7 @@ def compiled_quickly(fn: _Function) -> _Function:
 def _runs_now(args: Any) -> bool:
     """Whether a program of these arguments runs now, with forward derivatives or without."""
     if not is_traced():
-        return all_concrete(args)
+        return is_known(args)
     if any_staged(args) or any(map(_is_split, jax.tree.leaves(args))):
         return False
     # What concrete values give is traced within `jit`, and computed within `grad`.

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from .._compiler import held, is_concrete, to_jax
+from .._compiler import held, refuted, to_jax
 from .._inputs import checked, not_negative, positive, positive_or_infinite, within
 
 
@@ -56,28 +56,24 @@ class ContactLaw(eqx.Module):
         self.torsional, self.rolling = map(_array, (torsional, rolling))
         self.restitution, self.stiffness = map(_array, (restitution, stiffness))
         self.damping = _array(damping)
-        if self.kinetic is not None and all(map(is_concrete, (self.kinetic, self.friction))):
-            if self.friction is None or np.any(
-                np.asarray(self.kinetic) > np.asarray(self.friction)
-            ):
-                raise ValueError(
-                    f"`kinetic` of a contact must be at most `friction`, but they are {kinetic} "
-                    f"and {friction}."
-                )
-        if all(map(is_concrete, (self.stiffness, self.restitution, self.damping))):
-            compliant = np.isfinite(
-                np.inf if self.stiffness is None else np.asarray(self.stiffness)
+        if self.kinetic is not None and (
+            self.friction is None or refuted(lambda k, f: k <= f, self.kinetic, self.friction)
+        ):
+            raise ValueError(
+                f"`kinetic` of a contact must be at most `friction`, but they are {kinetic} and "
+                f"{friction}."
             )
-            if np.any(compliant & (np.asarray(self.restitution) > 0)):
-                raise ValueError(
-                    f"A compliant contact has no `restitution`, but it is {restitution}: choose "
-                    "`stiffness` and `damping` for it instead."
-                )
-            if np.any(~compliant & (np.asarray(self.damping) > 0)):
-                raise ValueError(
-                    f"`damping` of a contact, {damping}, needs a finite `stiffness`: a rigid "
-                    "contact dissipates by `restitution`."
-                )
+        K = np.inf if self.stiffness is None else self.stiffness
+        if refuted(lambda K, e: np.isinf(K) | ~(e > 0), K, self.restitution):
+            raise ValueError(
+                f"A compliant contact has no `restitution`, but it is {restitution}: choose "
+                "`stiffness` and `damping` for it instead."
+            )
+        if refuted(lambda K, d: np.isfinite(K) | ~(d > 0), K, self.damping):
+            raise ValueError(
+                f"`damping` of a contact, {damping}, needs a finite `stiffness`: a rigid contact "
+                "dissipates by `restitution`."
+            )
 
     def check_sizes(self, what: str, count: int) -> None:
         """**Raises:** `ValueError`, in which the contacts are called `what`, unless each

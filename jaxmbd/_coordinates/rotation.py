@@ -12,9 +12,9 @@ from typing import Annotated, TypeVar, cast
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.core import Tracer
 from jaxtyping import Array, Float
 
+from .._compiler import refuted
 from .._inputs import Refusal, checked
 from . import algebra
 from .algebra import inlined
@@ -121,7 +121,7 @@ def quaternion_exp(phi: Float[Array, "*batch 3"]) -> Float[Array, "*batch 4"]:
 
 
 def _not_all_zero(p: Array) -> Array:
-    if not isinstance(p, Tracer) and not np.all(np.any(np.asarray(p), axis=-1)):
+    if refuted(lambda p: np.any(p, axis=-1), p):
         raise Refusal("must be a quaternion other than 0, which has no direction.")
     return p
 

@@ -5,7 +5,7 @@ from typing import Annotated, ClassVar
 from jaxtyping import Array, ArrayLike, Float
 
 from .._checks import one_each
-from .._compiler import held, numpy_if_concrete, to_jax
+from .._compiler import array_namespace, held, to_jax
 from .._inputs import checked, not_negative
 from .._linalg import AbstractConstraintSolver, Automatic
 from .._results import first_failure
@@ -56,7 +56,7 @@ class LagrangeMultipliers(AbstractContinuousEnforcement):
         if (alpha is not None or beta is not None) and (k is not None or d is not None):
             raise ValueError("Give either `alpha` and `beta` or `k` and `d`, not both pairs.")
         if k is None and d is None:
-            xp = numpy_if_concrete(alpha, beta)
+            xp = array_namespace(alpha, beta)
             k = to_jax(xp.square(xp.asarray(0.0 if beta is None else beta)))
             d = to_jax(2 * xp.asarray(0.0 if alpha is None else alpha))
         self.solver = Automatic() if solver is None else solver

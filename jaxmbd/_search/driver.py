@@ -11,10 +11,9 @@ from typing import Annotated, Any, NamedTuple
 import equinox as eqx
 import jax
 import numpy as np
-from jax.core import Tracer
 from jaxtyping import PyTree
 
-from .._compiler import to_jax
+from .._compiler import is_known, to_jax
 from .._inputs import checked, not_negative
 from .._progress import progress_bar
 
@@ -140,8 +139,7 @@ def iterate(step: Callable, args: PyTree, state: Any, monitor: Monitor | None) -
 
     **Returns:** the last state, and the number of iterations. That is 0 after a compiled loop.
     """
-    traced = any(isinstance(x, Tracer) for x in jax.tree.leaves((args, state)))
-    if traced or monitor is None:
+    if monitor is None or not is_known((args, state)):
         return _all(step, args, state), 0
     count, state = monitor.checkpoint.restored(state)
     with progress_bar(monitor.limit, monitor.label, monitor.progress, done=count) as bar:

@@ -11,7 +11,7 @@ import numpy as np
 import optimistix as optx
 from jaxtyping import Array, ArrayLike, Bool, Float, Int, PyTree
 
-from .._compiler import numpy_if_concrete, to_jax, tree_where
+from .._compiler import array_namespace, to_jax, tree_where
 
 # Which singular values count as zero: those up to a share of the largest one.
 #
@@ -147,7 +147,7 @@ def levenberg_marquardt(
 ) -> optx.AbstractLeastSquaresSolver:
     """The method for a vector y, with steps that stay within the bounds. `tolerance` is relative
     and absolute, for the last change of the unknowns and residuals."""
-    xp = numpy_if_concrete(y)
+    xp = array_namespace(y)
     lower, upper = (
         to_jax(xp.full_like(y, free)) if bound is None else jnp.asarray(bound, y.dtype)
         for bound, free in ((lower, -jnp.inf), (upper, jnp.inf))

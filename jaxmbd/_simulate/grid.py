@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PyTree
 
-from .._compiler import is_concrete, numpy_if_concrete, to_jax
+from .._compiler import array_namespace, is_known, need_known, to_jax
 from .._equations import specialised
 from .._inputs import at_least, conform, finite
 from .._sizes import check_fits, check_resolved, check_steps
@@ -78,7 +78,7 @@ def make_grid(
         )
     if num_steps is not None:
         check_steps(num_steps)
-        xp = numpy_if_concrete(start, dt)
+        xp = array_namespace(start, dt)
         end = to_jax(xp.asarray(start, dtype) + num_steps * xp.asarray(dt, dtype), dtype)
         check_resolved(start, end, dt, dtype)
         return Grid(start, end, dt, 0 if adaptive else num_steps)
@@ -87,10 +87,9 @@ def make_grid(
         ("t1", t1, "pass `num_steps=` instead"),
         ("dt", dt, "pass `num_steps=` instead of `t1`"),
     ):
-        if not is_concrete(x):
-            raise ValueError(
-                f"`{name}` is traced, so the number of steps is not known when compiling: {remedy}."
-            )
+        need_known(
+            x, f"`{name}` is traced, so the number of steps is not known when compiling: {remedy}."
+        )
     assert t1 is not None
     if not float(t1) > float(start):
         raise ValueError(f"Argument `t1` must be after the start {start}, but is {t1}.")
@@ -172,11 +171,11 @@ def make_saving(saveat: diffrax.SaveAt, grid: Grid) -> Saving:
     every = conform("`steps` of SaveAt", sub.steps, Annotated[int, at_least(0)])
     if sub.ts is not None:
         finite("`ts` of SaveAt", sub.ts, shape=("times",))
-    on_grid, moving = False, not all(map(is_concrete, (sub.ts, grid.t0, grid.t1, grid.dt)))
+    on_grid, moving = False, not is_known((sub.ts, grid.t0, grid.t1, grid.dt))
     if sub.ts is not None and not moving:
         steps = (np.asarray(sub.ts, float) - float(grid.t0)) / float(grid.dt)
         on_grid = bool(np.all(np.abs(steps - np.round(steps)) < ON_GRID))
-    if sub.ts is not None and all(map(is_concrete, (sub.ts, grid.t0, grid.t1))):
+    if sub.ts is not None and is_known((sub.ts, grid.t0, grid.t1)):
         ts, t0, t1 = np.asarray(sub.ts), float(grid.t0), float(grid.t1)
         slack = 1e-6 * (t1 - t0)
         if np.any(np.diff(ts) < 0) or ts[0] < t0 - slack or ts[-1] > t1 + slack:

@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Array, Float, PyTree
 
 from .._checks import check_no_nan, with_dtype
-from .._compiler import all_concrete, compiled_quickly, is_traced, loop, one_by_one, tree_where
+from .._compiler import compiled_quickly, is_known, loop, one_by_one, tree_where
 from .._equations import specialised
 from .._inputs import at_least, checked, not_negative_or_infinite, positive, traced_in_range
 from .._methods import AbstractEnforcement, Projection, StepperState
@@ -105,8 +105,7 @@ def simulate(
     to count and for more saved numbers than fit into the memory; at run time, an error if the
     result is not successful and `throw` is true.
     """
-    if is_traced():
-        says_when_traced("simulate")
+    says_when_traced("simulate")
     check_no_nan(system=system, control=control, enforcement=enforcement, state=state)
     controller = stepsize_controller
     if isinstance(controller, diffrax.ConstantStepSize):
@@ -325,7 +324,7 @@ def check_overlaps(
 ) -> None:
     """**Raises** an error that names the rigid contacts that overlap at a concrete start by more
     than the tolerance, among them limits of joints. A traced start is judged by the first step."""
-    if not enforcement.unilateral or not all_concrete((system, t, q, tolerance)):
+    if not enforcement.unilateral or not is_known((system, t, q, tolerance)):
         return
     gap = np.asarray(_gap(system, np.asarray(t, q.dtype), q))
     if not np.any(gap < -tolerance):  # NaN has a verdict of its own

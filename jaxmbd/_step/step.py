@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
 from .._checks import check_gaps, check_no_gaps, check_system, with_dtype
-from .._compiler import all_concrete, as_one_program, materialise_condition
+from .._compiler import as_one_program, is_known, materialise_condition
 from .._equations import equations, specialised
 from .._inputs import checked, not_negative_or_infinite, positive, traced_in_range
 from .._methods import (
@@ -129,7 +129,7 @@ class Stepper(eqx.Module):
         later steps. Then only t advances; all other fields stay at the last good state.
         """
         h, control = jnp.asarray(dt, state.q.dtype), as_control(u, state.q.dtype)
-        if all_concrete((self, state, dt, u)):
+        if is_known((self, state, dt, u)):
             stepper = eqx.tree_at(lambda own: own.system, self, specialised(self.system))
             stepper = with_dtype(stepper, h.dtype)
             return _compiled_step(stepper, state, h, control, jnp.array(1))

@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from .._compiler import is_concrete, to_jax
+from .._compiler import is_known, to_jax
 from .._inputs import checked, positive
 from .._methods import StepperState
 from .._results import RESULTS, succeeded
@@ -318,7 +318,7 @@ def _bounds(what: str, name: str, pair: Any) -> tuple[float, float]:
 
 def _number(mechanism: Mechanism, path: str) -> float:
     value = leaf(mechanism, path)
-    if not is_concrete(value) or np.ndim(value) != 0:
+    if not is_known(value) or np.ndim(value) != 0:
         raise ValueError(
             f"Argument `parameters` must have paths of single numbers, but `{path}` has the shape "
             f"{np.shape(value)}."

@@ -11,7 +11,7 @@ import scipy.optimize
 from jaxtyping import Array, ArrayLike, Bool, Float, PyTree
 
 from .._checks import check_no_nan, check_system, with_dtype
-from .._compiler import all_concrete, to_jax, without_tangents
+from .._compiler import need_known, to_jax, without_tangents
 from .._inputs import Shape, at_least, checked, positive
 from .._linalg import AbstractConstraintSolver, Automatic
 from .._printed import in_a_line, judged, printed
@@ -195,11 +195,11 @@ def continuation(
     """
     if start == end:
         raise ValueError(f"`end` of continuation must differ from `start`, but both are {start}.")
-    if not all_concrete((state, u)):
-        raise ValueError(
-            "`continuation` runs in Python and cannot be traced. Use `limit_point` for the "
-            "derivatives of a limit load, and `equilibrium` for those of single states."
-        )
+    need_known(
+        (state, u),
+        "`continuation` runs in Python and cannot be traced. Use `limit_point` for the derivatives "
+        "of a limit load, and `equilibrium` for those of single states.",
+    )
     problem, state = family_of(family, state, u, solver, "continuation")
     dtype, nv = state.q.dtype, state.v.shape[0]
     lower, upper = (-np.inf, np.inf) if bounds is None else map(float, np.asarray(bounds))

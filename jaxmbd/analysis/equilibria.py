@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int, PyTree
 
 from .._checks import with_dtype
-from .._compiler import all_concrete, picked, to_jax
+from .._compiler import need_known, picked, to_jax
 from .._inputs import at_least, checked, positive
 from .._linalg import AbstractConstraintSolver, Automatic
 from .._printed import counted, in_a_line, printed
@@ -80,11 +80,11 @@ def equilibria(
 
     **Raises:** `ValueError` for traced numbers and for states without a leading axis.
     """
-    if not all_concrete((system, states, u)):
-        raise ValueError(
-            "`equilibria` counts what it finds, which needs concrete numbers. Inside `jax.jit`, "
-            "use `jax.vmap` of `equilibrium` with `throw=False`."
-        )
+    need_known(
+        (system, states, u),
+        "`equilibria` counts what it finds, which needs concrete numbers. Inside `jax.jit`, use "
+        "`jax.vmap` of `equilibrium` with `throw=False`.",
+    )
     if states.q.ndim != 2 or states.v.ndim != 2:
         raise ValueError(
             "`states` of equilibria needs q of shape (n, nq) and v of shape (n, nv), but they have "

@@ -10,8 +10,8 @@ from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from .._checks import check_gaps, check_no_nan, check_system, with_dtype
 from .._compiler import (
+    array_namespace,
     compiled_quickly,
-    numpy_if_concrete,
     stop_gradient,
     to_jax,
     without_tangents,
@@ -89,7 +89,7 @@ class EquilibriumReport(eqx.Module):
     @property
     def closed(self) -> Bool[Array, "*batch contacts"]:
         """Which contacts carry load, beyond rounding."""
-        xp = numpy_if_concrete(self.contact_force)
+        xp = array_namespace(self.contact_force)
         normal = xp.asarray(self.contact_force)[..., 0]
         return to_jax(normal > 1e-10 * xp.max(normal, axis=-1, initial=0.0, keepdims=True))
 

@@ -11,7 +11,7 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, ArrayLike, Float, PyTree
 
 from .._checks import check_no_nan, check_system, one_each, with_dtype
-from .._compiler import is_concrete, stop_gradient, to_jax
+from .._compiler import is_known, stop_gradient, to_jax
 from .._inputs import checked, inside, not_negative_or_infinite, number, positive, shown
 from .._linalg import AbstractConstraintSolver, Automatic, dense
 from .._printed import in_a_line, judged, largest, printed
@@ -186,7 +186,7 @@ def _bounds(
     given = dict(
         lower=-jnp.inf if lower is None else lower, upper=jnp.inf if upper is None else upper
     )
-    if all(map(is_concrete, given.values())) and not np.all(
+    if all(map(is_known, given.values())) and not np.all(
         np.less_equal(given["lower"], given["upper"])
     ):
         raise ValueError(

@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float
 
 from .._checks import check_no_nan, check_system, with_dtype
-from .._compiler import numpy_if_concrete, picked, to_jax, tree_where, without_tangents
+from .._compiler import array_namespace, picked, to_jax, tree_where, without_tangents
 from .._equations import equations
 from .._inputs import Numbers, at_least, checked, finite, positive, shown
 from .._printed import counted, in_a_line, judged, printed, span
@@ -78,7 +78,7 @@ class Kinematics(AbstractStates):
     @property
     def branch_changes(self) -> Bool[Array, " n"]:
         """Which samples lie on another branch than the sample before."""
-        xp = numpy_if_concrete(self.orientation)
+        xp = array_namespace(self.orientation)
         orientation = xp.asarray(self.orientation)
         return to_jax(orientation != xp.concatenate([orientation[:1], orientation[:-1]]))
 
@@ -192,7 +192,7 @@ def kinematics(
         raise ValueError("`values` of kinematics is missing: those of the drives, or times.")
     values = finite("`values` of kinematics", values, dtype, shape=None)
     count = len(drives)
-    xp = numpy_if_concrete(values, rate, acceleration)
+    xp = array_namespace(values, rate, acceleration)
     table = xp.asarray(values)[:, None] if drives and values.ndim == 1 else values
     if values.shape[:1] != table.shape[:1] or table.ndim != (2 if drives else 1):
         raise ValueError(

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, PyTree
 
-from .._compiler import all_concrete, to_jax
+from .._compiler import need_known, to_jax
 from .._inputs import at_least, checked, positive
 from .._linalg import AbstractConstraintSolver, Automatic
 from .._printed import judged, printed
@@ -97,8 +97,7 @@ def limit_load(
     """
     if start == end:
         raise ValueError(f"`end` of limit_load must differ from `start`, but both are {start}.")
-    if not all_concrete((state, u)):
-        raise ValueError("`limit_load` runs in Python and cannot be traced.")
+    need_known((state, u), "`limit_load` runs in Python and cannot be traced.")
     problem, state = family_of(family, state, u, solver, "limit_load", contacts=True)
 
     def settled(x: float, q: Array) -> tuple[State, bool, float]:

@@ -13,8 +13,8 @@ from .._compiler import (
     any_staged,
     as_one_program,
     compiled_quickly,
-    is_concrete,
     picked,
+    refuted,
     stop_gradient,
 )
 from .._inputs import at_least, checked, not_negative_or_infinite
@@ -238,7 +238,7 @@ def points_of(motion: Plan | Solution) -> tuple[Array, Array, Array]:
             f"Argument `motion` must have at least two points, but has {t.shape[0]}: choose more "
             "saved times, `saveat=diffrax.SaveAt(t0=True, steps=True)`."
         )
-    if is_concrete(t) and not np.all(np.diff(t) > 0):
+    if refuted(lambda t: np.diff(t) > 0, t):
         k, times = int(np.argmax(~(np.diff(t) > 0))), np.asarray(t)
         raise ValueError(
             "Argument `motion` must have times that increase, but after "

@@ -12,7 +12,7 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Bool, Complex, Float, PyTree
 
 from .._checks import check_no_nan, check_system, with_dtype
-from .._compiler import all_concrete, as_one_program, compiled_quickly, numpy_if_concrete, to_jax
+from .._compiler import array_namespace, as_one_program, compiled_quickly, need_known, to_jax
 from .._equations import equations
 from .._inputs import at_least, checked, not_negative, not_negative_or_infinite, positive
 from .._linalg import AbstractConstraintSolver, Automatic
@@ -195,7 +195,7 @@ class LinearModel(eqx.Module):
     def in_all_coordinates(self) -> "LinearModel":
         """The same model in all dx = (dp, dv): dx' = A dx + B du, of which the constraints admit
         dx = Z xi. Other deviations have no effect."""
-        xp = numpy_if_concrete(self.rates, self.C, self.S)
+        xp = array_namespace(self.rates, self.C, self.S)
         S = xp.asarray(self.S)
         A, C = to_jax(xp.asarray(self.rates) @ S.T), to_jax(xp.asarray(self.C) @ S.T)
         one = to_jax(xp.eye(S.shape[0], dtype=S.dtype))
@@ -306,11 +306,11 @@ def independent(system: AbstractSystem, state: State, caller: str) -> int:
     """The number of independent deviations (dp, dv).
 
     **Raises:** `ValueError` for traced numbers."""
-    if not all_concrete((system, state)):
-        raise ValueError(
-            f"Under `jax.jit` and `jax.vmap`, `{caller}` needs `size`, the number of independent "
-            "deviations (twice the freedoms of a holonomic system), since shapes depend on it."
-        )
+    need_known(
+        (system, state),
+        f"Under `jax.jit` and `jax.vmap`, `{caller}` needs `size`, the number of independent "
+        "deviations (twice the freedoms of a holonomic system), since shapes depend on it.",
+    )
     system = with_dtype(system, state.q.dtype)
     return admissible_count(system, jnp.asarray(state.t, state.q.dtype), state.q, state.v)
 

@@ -11,7 +11,7 @@ import scipy.linalg
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, ArrayLike, Float
 
-from .._compiler import is_concrete, numpy_if_concrete, to_jax, tree_where
+from .._compiler import array_namespace, is_known, to_jax, tree_where
 from .._inputs import checked, not_negative, positive
 from .._printed import counted, judged, printed
 from .._raising import raise_failure
@@ -352,11 +352,11 @@ def _final(final: Array, nx: int) -> Float[Array, "nx nx"]:
 
     **Raises:** `ValueError` if they are not those of a cost. Then P might not exist."""
     if final.shape == (nx, nx):
-        final = numpy_if_concrete(final).asarray(final)
+        final = array_namespace(final).asarray(final)
         matrix = to_jax((final + final.T) / 2)
     else:
-        matrix = to_jax(numpy_if_concrete(final).diag(_per_entry("final", final, nx)))
-    if is_concrete(matrix):
+        matrix = to_jax(array_namespace(final).diag(_per_entry("final", final, nx)))
+    if is_known(matrix):
         values = np.linalg.eigvalsh(np.asarray(matrix))
         if not values[0] >= -1e-6 * np.max(np.abs(values)):
             raise ValueError(
@@ -373,7 +373,7 @@ def _per_entry(name: str, value: Any, size: int) -> Any:
             f"Argument `{name}` must be a scalar or have {size} entries{or_matrix}, but has shape "
             f"{np.shape(value)}."
         )
-    xp = numpy_if_concrete(value)
+    xp = array_namespace(value)
     return xp.broadcast_to(xp.asarray(value), (size,))
 
 

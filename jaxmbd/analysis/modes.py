@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Complex, Float
 
-from .._compiler import as_one_program, numpy_if_concrete, picked, to_jax
+from .._compiler import array_namespace, as_one_program, picked, to_jax
 from .._equations import equations
 from .._inputs import at_least, checked, positive
 from .._linalg import dense
@@ -44,13 +44,13 @@ class Modes(eqx.Module):
     @property
     def frequency(self) -> Float[Array, " n"]:
         """Undamped natural frequencies |s| / (2 pi) [Hz]."""
-        xp = numpy_if_concrete(self.s)
+        xp = array_namespace(self.s)
         return to_jax(xp.abs(xp.asarray(self.s)) / (2 * np.pi))
 
     @property
     def damping_ratio(self) -> Float[Array, " n"]:
         """-Re s / |s|; 0 for rigid-body modes. Modes with negative ratios are unstable."""
-        xp = numpy_if_concrete(self.s)
+        xp = array_namespace(self.s)
         s = xp.asarray(self.s)
         size = xp.abs(s)
         return to_jax(xp.where(size > 0, -s.real / xp.where(size > 0, size, 1.0), 0.0))
@@ -58,7 +58,7 @@ class Modes(eqx.Module):
     @property
     def stable(self) -> Array:
         """Whether no mode grows, up to rounding."""
-        xp = numpy_if_concrete(self.s)
+        xp = array_namespace(self.s)
         s = xp.asarray(self.s)
         return to_jax(xp.all(s.real <= 1e-8 * (1 + xp.max(xp.abs(s)))))
 

@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from .._checks import with_dtype
-from .._compiler import all_concrete, picked, to_jax
+from .._compiler import need_known, picked, to_jax
 from .._inputs import at_least, checked, not_negative_or_infinite, positive
 from .._methods import (
     AbstractEnforcement,
@@ -272,11 +272,11 @@ def first_nonfinite(
     shape.
     """
     inputs = {"system": system, "control": control, "enforcement": enforcement, "state": state}
-    if not all_concrete((inputs, t1, dt)):
-        raise ValueError(
-            "`first_nonfinite` looks at values: call it outside of `jax.jit`, `jax.vmap` and "
-            "`jax.grad`, with the numbers for which the simulation fails."
-        )
+    need_known(
+        (inputs, t1, dt),
+        "`first_nonfinite` looks at values: call it outside of `jax.jit`, `jax.vmap` and "
+        "`jax.grad`, with the numbers for which the simulation fails.",
+    )
     for name, tree in inputs.items():
         if bad := entries_not_finite(tree, np.isnan):
             path, entry = bad[0]

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import ArrayLike, Float
 
-from .._compiler import all_concrete
+from .._compiler import need_known
 from .._inputs import checked, not_negative, positive
 from ..mechanism import pyplot
 from .campbell import Campbell
@@ -80,8 +80,7 @@ def plot_frequency_response(
     **Returns:** the two axes, an array. **Raises:** `ImportError` without matplotlib."""
     if axes is None:
         _, axes = pyplot().subplots(2, 1, sharex=True, layout="constrained")
-    if not all_concrete(model):
-        raise ValueError("Pictures need known numbers: make them outside of `jax.jit`.")
+    need_known(model, "Pictures need known numbers: make them outside of `jax.jit`.")
     f = np.asarray(frequency, float)
     found = model.frequency_response(jnp.asarray(f, model.A.dtype))
     response = np.asarray(found)[:, output, input]

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
-from .._compiler import numpy_if_concrete, to_jax, tree_where
+from .._compiler import array_namespace, to_jax, tree_where
 from .._linalg import AbstractConstraintSolver, dense
 from .._methods import Point, point
 from .._roots import implicit, least_solution
@@ -39,7 +39,7 @@ Forces = Float[Array, "contacts d"]
 
 def no_negative(stiffness: Float[Array, "*batch nv"]) -> Bool[Array, "*batch"]:
     """Whether no stiffness is negative, up to rounding."""
-    xp = numpy_if_concrete(stiffness)
+    xp = array_namespace(stiffness)
     stiffness = xp.asarray(stiffness)
     finite = xp.where(xp.isfinite(stiffness), xp.abs(stiffness), 0.0)
     largest = xp.max(finite, axis=-1, keepdims=True)

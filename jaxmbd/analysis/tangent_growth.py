@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from .._checks import check_no_nan, with_dtype
-from .._compiler import is_concrete, numpy_if_concrete, picked, to_jax
+from .._compiler import array_namespace, is_known, picked, refuted, to_jax
 from .._inputs import at_least, checked, not_negative_or_infinite, positive
 from .._methods import AbstractEnforcement, Projection, StepperState
 from .._printed import printed
@@ -126,13 +126,13 @@ class TangentGrowth(eqx.Module):
     @property
     def exceeded(self) -> Bool[Array, " *batch"]:
         """Whether growth exceeds `bound` before the end."""
-        return to_jax(numpy_if_concrete(self.reach).isfinite(self.reach))
+        return to_jax(array_namespace(self.reach).isfinite(self.reach))
 
     @checked
     def until(self, growth: Annotated[RealScalarLike, positive]) -> Float[Array, " *batch"]:
         """The time [s] from the start until the growth first exceeds `growth`; inf if it does not.
         For intervals of multiple shooting take 100, for example."""
-        xp = numpy_if_concrete(self.t, self.log_growth, growth)
+        xp = array_namespace(self.t, self.log_growth, growth)
         t, log_growth = xp.asarray(self.t), xp.asarray(self.log_growth)
         # Not `>`, so that growth that is NaN counts as exceeded.
         beyond = ~(log_growth <= xp.log(xp.asarray(growth, t.dtype)))
@@ -220,7 +220,7 @@ def tangent_growth(
     begin = State(grid.t0, state.q, state.v, angles=state.angles)
     start = stepper.init(begin, start_tolerance=start_tolerance)
     basis, free = admissible(stepper, start)
-    if is_concrete(free):
+    if is_known(free):
         if int(free) == 0:
             raise ValueError(
                 "The constraints admit no change of the state, so there is nothing that can grow."
@@ -230,7 +230,7 @@ def tangent_growth(
     growth = _growth(stepper, control, start, basis, free, grid, every, bound)
     if throw:
         growth = raise_failure(growth, growth.result)
-    if is_concrete(growth.log_growth) and np.asarray(growth.exceeded).any():
+    if refuted(np.logical_not, growth.exceeded):
         warnings.warn(str(growth), stacklevel=2)
     return growth
 

@@ -13,7 +13,7 @@ import optax
 import optimistix as optx
 from jaxtyping import Array, ArrayLike, Float, PyTree
 
-from .._compiler import is_concrete, picked, to_jax
+from .._compiler import reshaped, split, to_jax
 from .._inputs import Shape, at_least, checked, each_number, finite, positive
 from .._lanes import forward_jacobian
 from .._printed import counted, in_a_line, judged, printed
@@ -116,13 +116,8 @@ class _Unravel(eqx.Module):
         self.shapes = tuple(map(np.shape, leaves))
 
     def __call__(self, flat):
-        ends = np.cumsum([math.prod(shape) for shape in self.shapes])
-        if is_concrete(flat):
-            places = np.split(np.arange(flat.size), ends[:-1])
-            parts = [picked(flat, x.reshape(s)) for x, s in zip(places, self.shapes, strict=True)]
-        else:
-            parts = jnp.split(flat, ends[:-1])
-            parts = [part.reshape(s) for part, s in zip(parts, self.shapes, strict=True)]
+        parts = split(flat, [math.prod(shape) for shape in self.shapes])
+        parts = [reshaped(part, s) for part, s in zip(parts, self.shapes, strict=True)]
         return self.structure.unflatten(parts)
 
 

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PyTree
 
-from .._compiler import all_concrete, set_at
+from .._compiler import is_known, set_at
 from .._inputs import checked
 from .._system import AbstractSystem
 from ..mechanism import (
@@ -271,7 +271,7 @@ def _keys(mechanism: Mechanism) -> Iterator[tuple[Any, str]]:
 def _of_frames(
     head: str, element: AbstractElement, places: Sequence[str]
 ) -> Iterator[tuple[Any, str]]:
-    if all_concrete(element.frames):
+    if is_known(element.frames):
         for i, (place, frame) in enumerate(zip(places, element.frames, strict=True)):
             for path in leaves_below("", frame):
                 yield (element.bodies, _bytes(element.frames), i, path), f"{head}{place}.{path}"
@@ -279,7 +279,7 @@ def _of_frames(
 
 def _of_shape(head: str, contact: Contact, side: str):
     body, shape, frame = (getattr(contact, f"{what}_{side}") for what in ("body", "shape", "frame"))
-    if not all_concrete((shape, frame)):
+    if not is_known((shape, frame)):
         return
     piece = (body, type(shape), _bytes((shape, frame)))
     for name, tree in (("shape", shape), ("frame", frame)):

@@ -10,7 +10,7 @@ from jax.typing import DTypeLike
 from jaxtyping import Array, ArrayLike, Float, PyTree
 
 from .._checks import with_dtype
-from .._compiler import numpy_if_concrete
+from .._compiler import array_namespace
 from .._coordinates import quaternion_product
 from .._extensible import Extensible
 from .._inputs import checked, finite, positive
@@ -152,7 +152,7 @@ class Bounded(_Box):
             )
 
     def range(self, guess):
-        xp = numpy_if_concrete(self.lower, self.upper)
+        xp = array_namespace(self.lower, self.upper)
         return self.lower, self.upper, xp.asarray(self.upper) - xp.asarray(self.lower)
 
     def check(self, name, guess):

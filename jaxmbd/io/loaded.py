@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 from jaxtyping import Array, ArrayLike, Float
 
-from .._compiler import all_concrete, as_one_program, numpy_if_concrete
+from .._compiler import array_namespace, as_one_program, is_known
 from .._coordinates import algebra, cross, quaternion_conjugate, quaternion_rotate
 from .._system import State
 from ..identify import AbstractSensor
@@ -295,7 +295,7 @@ class Loaded:
                     f"`{what}` must have {size} entries, those of the joints "
                     f"{[joint.name for joint in self.joints]}, but has shape {np.shape(given)}."
                 )
-        concrete = all_concrete((qpos, qvel, mechanism))
+        concrete = is_known((qpos, qvel, mechanism))
         if concrete:
             qpos, qvel = np.asarray(qpos, float), np.asarray(qvel, float)
         else:
@@ -305,7 +305,7 @@ class Loaded:
             joint = None if branch.joint is None else mechanism.joint(branch.joint)
             placed[branch.body] = _placed(branch, joint, placed[branch.parent], qpos, qvel)
         bodies = [placed[name] for name in mechanism.body_stack.names]
-        xp = numpy_if_concrete(bodies)
+        xp = array_namespace(bodies)
         dtype = mechanism.gravity.dtype
         tables = (
             jnp.asarray(xp.stack([xp.concatenate(body[i]) for body in bodies], axis=-1), dtype)
@@ -346,7 +346,7 @@ def _placed(
         i, j = member.qpos, member.qvel
         at = Pose(qpos[i : i + 3], _unit(qpos[i + 3 : i + 7]))
         return at, Twist(qvel[j : j + 3], at.direction(qvel[j + 3 : j + 6]))
-    ends = [Pose(*map(numpy_if_concrete(*end).asarray, end)) for end in joint.frames]
+    ends = [Pose(*map(array_namespace(*end).asarray, end)) for end in joint.frames]
     on_parent, on_child = reversed(ends) if branch.swapped else ends
     frame = _carried(parent, on_parent)
     for member in branch.members:

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from .._compiler import is_concrete, materialise, to_jax
+from .._compiler import is_known, materialise, to_jax
 from .._coordinates import (
     Plain,
     Product,
@@ -304,7 +304,7 @@ def _wrench(
 
 
 def _check_inertia(name: str, inertia: Inertia) -> None:
-    if not is_concrete(inertia.tensor) or inertia.tensor.ndim != 2:
+    if not is_known(inertia.tensor) or inertia.tensor.ndim != 2:
         return
     moments = np.linalg.eigvalsh(np.asarray(inertia.tensor))
     if not moments[0] > 1e-12 * moments[2]:

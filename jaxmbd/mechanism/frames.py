@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from .._compiler import is_concrete, numpy_if_concrete
+from .._compiler import array_namespace, refuted
 from .._coordinates import algebra
 from .._inputs import Vector, finite
 from .body import GROUND, Body
@@ -135,7 +135,7 @@ def unit_vector(what: str, value: Any, dtype: Any) -> Float[Array, "3"]:
     """Return a unit vector. **Raises:** `ValueError`, beginning with `what`, unless |value| = 1, if
     known."""
     value = finite(what, value, dtype, (3,))
-    if is_concrete(value) and not abs(np.linalg.norm(np.asarray(value)) - 1) < 1e-5:
+    if refuted(lambda x: abs(np.linalg.norm(x) - 1) < 1e-5, value):
         raise ValueError(
             f"{what} must be a unit vector, but {np.asarray(value).tolist()} has length "
             f"{np.linalg.norm(np.asarray(value)):.6g}. Divide by it."
@@ -146,7 +146,7 @@ def unit_vector(what: str, value: Any, dtype: Any) -> Float[Array, "3"]:
 def orientation_along(axis: Float[Array, "3"]) -> Float[Array, "4"]:
     """Return the shortest rotation of the z axis into the unit vector `axis`. If `axis` points
     downwards, it is half a turn about x and then the shortest rotation from -z."""
-    along = algebra.quaternion_along(numpy_if_concrete(axis).asarray(axis))
+    along = algebra.quaternion_along(array_namespace(axis).asarray(axis))
     return jnp.asarray(along, axis.dtype)
 
 

@@ -24,7 +24,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from .._compiler import all_concrete, is_concrete, is_traced, to_jax
+from .._compiler import is_known, is_traced, need_known, to_jax
 from .body import GROUND, Body
 from .joints import AbstractConstraint, AbstractPair
 from .linearise import linearised
@@ -42,7 +42,7 @@ def check_motion(plane: Plane, bodies: Sequence[Body]) -> None:
     """**Raises:** `ValueError` for bodies that move out of the plane, as far as known."""
     x, y, n = plane.axes
     for body in bodies:
-        if not all(map(is_concrete, body.twist)):
+        if not is_known(body.twist):
             continue
         velocity, omega = map(np.asarray, body.twist)
         for what, value, out in (
@@ -88,12 +88,12 @@ def _independent(joint: AbstractConstraint, ends: Sequence[Flat], moves: Sequenc
     if sum(size) <= 1:
         return None
     what = f'{type(joint).__name__} "{joint.name}"'
-    if not all_concrete((joint, ends)):
-        raise ValueError(
-            f"{what} has several rows, and which of them act in the plane is not known while its "
-            "numbers are traced. Build it of known numbers, or use the joints whose rows in a "
-            "plane are known: `Revolute`, `Prismatic`, `Spherical`, `Fixed`, and joints of one row."
-        )
+    need_known(
+        (joint, ends),
+        f"{what} has several rows, and which of them act in the plane is not known while its "
+        "numbers are traced. Build it of known numbers, or use the joints whose rows in a plane "
+        "are known: `Revolute`, `Prismatic`, `Spherical`, `Fixed`, and joints of one row.",
+    )
     random = np.random.default_rng(0)
     q, v = random.uniform(-1, 1, (2, _POSES, len(ends), 3))
     q, v = (np.where(np.array(moves)[:, None], x, 0.0) for x in (q, v))
@@ -205,7 +205,7 @@ def held_in_plane(joint: AbstractPair, plane: Plane, ends: Sequence[Flat]) -> tu
 def _axis(joint: AbstractPair, plane: Plane, ends: Sequence[Flat]) -> str | None:
     """Where the axis of frame a is, `None` if it is not known."""
     own, orientation = ends[0].own, joint.frame_a.orientation
-    if not (is_concrete(own) and is_concrete(orientation)):
+    if not is_known((own, orientation)):
         return None
     axis = np.asarray(own) @ rotation(orientation)[:, 2]
     if np.linalg.norm(axis[:2]) < _ALIGNED:
@@ -222,7 +222,7 @@ def _axis(joint: AbstractPair, plane: Plane, ends: Sequence[Flat]) -> str | None
 def _check_aligned(what: str, joint: AbstractPair, plane: Plane, ends: Sequence[Flat]) -> None:
     """**Raises:** `ValueError` unless a rotation about the normal aligns the frames, if known."""
     known = (ends[0].own, ends[1].own, joint.frame_a.orientation, joint.frame_b.orientation)
-    if not all(map(is_concrete, known)):
+    if not is_known(known):
         return
     one, other = (
         np.asarray(known[0]) @ rotation(known[2]),

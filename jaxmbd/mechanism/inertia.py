@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Bool, Float
 
-from .._compiler import as_one_program, is_concrete, numpy_if_concrete, to_jax
+from .._compiler import array_namespace, as_one_program, is_known, refuted, to_jax
 from .._coordinates import algebra, apply_matrix, components, dot, quaternion_to_matrix
 from .._inputs import Number, Vector, checked, finite, positive
 from .pose import unit_quaternion
@@ -67,7 +67,7 @@ class Inertia(eqx.Module):
         self.center = _floating("center", center, (3,), dtype)
         tensor = _floating("tensor", tensor, None, dtype)
         if tensor.shape == (3,):
-            xp = numpy_if_concrete(tensor)
+            xp = array_namespace(tensor)
             tensor = xp.diag(xp.asarray(tensor))
         tensor = _floating("tensor", tensor, (3, 3), dtype)
         if about is not None:
@@ -204,7 +204,7 @@ class Inertia(eqx.Module):
         """Inertia of a body of the same shape and relative mass distribution, but with another
         `mass`. The tensor is proportional to it."""
         mass = _floating("mass", mass, (), self.mass.dtype)
-        xp = numpy_if_concrete(mass, self.mass, self.tensor)
+        xp = array_namespace(mass, self.mass, self.tensor)
         tensor = to_jax(xp.multiply(xp.divide(mass, self.mass), self.tensor))
         return eqx.tree_at(lambda x: (x.mass, x.tensor), self, (mass, tensor))
 
@@ -274,7 +274,7 @@ class Inertia(eqx.Module):
         Robotics and Automation Letters 7.
         """
         U, theta = _log_cholesky(self.mass, self.center, self.tensor)
-        if is_concrete(U) and not np.all(np.isfinite(np.asarray(U))):
+        if refuted(np.isfinite, U):
             raise ValueError(
                 "The log-Cholesky parameters of an inertia are finite only for bodies that fill "
                 f"space, but its principal moments are {np.linalg.eigvalsh(self.tensor)}: one of "
@@ -372,7 +372,7 @@ def _floating(name: str, value: Any, shape: tuple[int, ...] | None, dtype: Any) 
 def _known(name: str, value: Any, shape: tuple[int, ...], dtype: Any) -> Any:
     """Return a NumPy array if the value is known, so that its use compiles no program."""
     array = _floating(name, value, shape, dtype)
-    return numpy_if_concrete(array).asarray(array)
+    return array_namespace(array).asarray(array)
 
 
 def _mass_of(mass: Any, density: Any, volume: Any) -> Any:
@@ -404,7 +404,7 @@ def _across(a: Any, b: Any, c: Any) -> Any:
 
 
 def _moments(*moments: Any) -> Any:
-    return numpy_if_concrete(*moments).stack(moments)
+    return array_namespace(*moments).stack(moments)
 
 
 @as_one_program
@@ -461,7 +461,7 @@ def _second_moment(tensor) -> Float[Array, "3 3"]:
 
 
 def _check_physical(tensor) -> None:
-    if not is_concrete(tensor) or tensor.ndim != 2:
+    if not is_known(tensor) or tensor.ndim != 2:
         return
     tensor = np.asarray(tensor)
     rounding = max(_ROUNDING, 1e2 * np.finfo(tensor.dtype).eps) * np.abs(tensor).max()

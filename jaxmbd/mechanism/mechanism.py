@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Bool, Float
 
-from .._compiler import as_one_program, is_concrete, numpy_if_concrete, reshaped, to_jax
+from .._compiler import array_namespace, as_one_program, is_known, reshaped, to_jax
 from .._contact import ContactRows
 from .._equations import AbstractStructuredSystem, ConstraintRows, Turning
 from .._inputs import Vector, at_least, checked
@@ -253,7 +253,7 @@ class Mechanism(AbstractStructuredSystem):
         """The state in which the bodies were given, for `simulate` or `assemble`."""
 
         def table(pair):
-            xp = numpy_if_concrete(*pair)
+            xp = array_namespace(*pair)
             return jnp.asarray(xp.concatenate(pair), pair[0].dtype)
 
         return State(t, *self.coordinates_of(table(self._bodies.pose), table(self._bodies.twist)))
@@ -266,7 +266,7 @@ class Mechanism(AbstractStructuredSystem):
         out."""
         if self.flat is not None:
             return _flattened(self.flat, poses, twists)
-        xp = numpy_if_concrete(poses, twists)
+        xp = array_namespace(poses, twists)
         q, v = (jnp.asarray(xp.ravel(xp.asarray(x)), x.dtype) for x in (poses, twists))
         return q, v
 
@@ -391,7 +391,7 @@ class Mechanism(AbstractStructuredSystem):
 
     def specialised(self, on: bool = True) -> "Mechanism":
         center = self._bodies.inertia.center
-        centred = on and (self._centred or (is_concrete(center) and not np.any(np.asarray(center))))
+        centred = on and (self._centred or (is_known(center) and not np.any(center)))
         counted = self._counted
         if on and counted is None:
             # Rows that hold modulo a period are counted too, for derivatives by their ratio.

@@ -9,7 +9,13 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from .._compiler import compiled_quickly, inverse, is_concrete, stop_gradient, tree_where
+from .._compiler import (
+    array_namespace,
+    compiled_quickly,
+    inverse,
+    stop_gradient,
+    tree_where,
+)
 from .._coordinates import (
     quaternion_conjugate,
     quaternion_exp,
@@ -166,7 +172,7 @@ def _check(mechanism: Mechanism, what: str, name: str, value: Any) -> None:
 def _value(table: Mapping[str, Any], joint: AbstractJoint, dtype: Any) -> _Wanted:
     given = joint.name in table
     value = table[joint.name] if given else np.zeros(joint.count())
-    xp = np if is_concrete(value) else jnp  # no program is compiled for known numbers
+    xp = array_namespace(value)
     return _Wanted(np.asarray(given), xp.atleast_1d(xp.asarray(value, dtype)))
 
 

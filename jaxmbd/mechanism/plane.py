@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from .._compiler import is_concrete, numpy_if_concrete, to_jax, total
+from .._compiler import array_namespace, is_known, to_jax, total
 from .._coordinates import algebra, components
 from .._inputs import Refusal, checked
 from .pose import Pose
@@ -20,7 +20,7 @@ _ROUNDING = 1e-5
 
 
 def _known_direction(value: Any) -> Any:
-    if not is_concrete(value):
+    if not is_known(value):
         raise Refusal("must be known, and not traced: it decides which rows a joint has.")
     x = np.asarray(value, float)
     if x.shape != (3,) or not abs(np.linalg.norm(x) - 1) < _ROUNDING:
@@ -124,7 +124,7 @@ class Flat(eqx.Module):
         """Bodies that start in this pose. A body that is only turned about the normal has the axes
         of the world at angle 0."""
         x, p = pose
-        xp = numpy_if_concrete(x, p)
+        xp = array_namespace(x, p)
         x, p, axes = xp.asarray(x), xp.asarray(p), np.asarray(plane.axes, x.dtype)
         w, z = p[0], xp.tensordot(axes[2], p[1:], 1)
         size = xp.sqrt(w * w + z * z)
@@ -145,7 +145,7 @@ class Flat(eqx.Module):
         n = np.concatenate([[0.0], self.plane.axes[2]])
         ground = (np.zeros(1), np.eye(4)[:, :1], n[:, None], self.plane.axes[:, :, None])
         own = (self.height, self.still, self.turned, self.own)
-        xp = numpy_if_concrete(*own)
+        xp = array_namespace(*own)
         return Flat(
             self.plane,
             *(
@@ -237,7 +237,7 @@ def _normal_times(n: Any, p: Any, xp: Any) -> Any:
 
 def rotation(p: Any) -> Any:
     """The rotation matrix of a unit quaternion, by NumPy if it is known."""
-    xp = numpy_if_concrete(p)
+    xp = array_namespace(p)
     w, x, y, z = xp.asarray(p)
     rows = (
         (1 - 2 * (y * y + z * z), 2 * (x * y - w * z), 2 * (x * z + w * y)),

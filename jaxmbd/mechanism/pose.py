@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from .._compiler import is_concrete, materialise_cotangent, numpy_if_concrete, picked, to_jax
+from .._compiler import array_namespace, is_known, materialise_cotangent, refuted, split, to_jax
 from .._coordinates import (
     AnyArray,
     QuaternionWorld,
@@ -45,7 +45,7 @@ class Pose(NamedTuple):
     @classmethod
     def of(cls, q: Float[Array, "*batch 7"]) -> "Pose":
         """Pose from the coordinates of a body."""
-        return cls(*_split(q, (3, 4)))
+        return cls(*split(q, (3, 4)))
 
     @over_leading_axes
     def point(self, r: Float[AnyArray, "*#batch 3"]) -> Float[SameArray, "*batch 3"]:
@@ -152,7 +152,7 @@ class Twist(NamedTuple):
     @classmethod
     def of(cls, v: Float[Array, "*batch 6"]) -> "Twist":
         """Twist from the velocities of a body."""
-        return cls(*_split(v, (3, 3)))
+        return cls(*split(v, (3, 3)))
 
     @over_leading_axes
     def at(self, arm: Float[AnyArray, "*#batch 3"]) -> Float[SameArray, "*batch 3"]:
@@ -215,12 +215,6 @@ def _axes(pose: Pose) -> tuple[Array, Array, Array]:
     return x, y, z
 
 
-def _split(x: Array, sizes: tuple[int, int]) -> list[Array]:
-    if is_concrete(x):
-        return [picked(x, (..., at)) for at in (slice(sizes[0]), slice(sizes[0], None))]
-    return list(jax.lax.split(x, sizes, axis=-1))
-
-
 def unit_quaternion(what: str, orientation: Any, dtype: Any) -> Float[Array, "4"]:
     """Return `orientation`, a quaternion or a rotation matrix, as a unit quaternion.
 
@@ -232,7 +226,7 @@ def unit_quaternion(what: str, orientation: Any, dtype: Any) -> Float[Array, "4"
             f"{what} must be a quaternion, shape (4,), or a rotation matrix, shape (3, 3), but has "
             f"shape {value.shape}."
         )
-    if is_concrete(value):
+    if is_known(value):
         x = np.asarray(value)
         if x.ndim == 1:
             proper = abs(np.linalg.norm(x) - 1) < _ROUNDING
@@ -249,7 +243,7 @@ def unit_quaternion(what: str, orientation: Any, dtype: Any) -> Float[Array, "4"
 
 def normalised(x: Float[Array, " n"]) -> Float[Array, " n"]:
     """x / |x|."""
-    xp = numpy_if_concrete(x)
+    xp = array_namespace(x)
     y = xp.asarray(x)
     return jnp.asarray(y / xp.sqrt(xp.sum(y * y)), x.dtype)
 
@@ -259,15 +253,13 @@ def _frame(pose: Pose) -> Pose:
     for name, x, size in (("position", position, 3), ("orientation", orientation, 4)):
         if np.shape(x) != (size,):
             raise Refusal(f"must have a `{name}` of shape ({size},), but it has {np.shape(x)}.")
-        if is_concrete(x) and not np.all(np.isfinite(np.asarray(x))):
+        if refuted(np.isfinite, x):
             raise Refusal(f"must have a finite `{name}`, but it is {np.asarray(x).tolist()}.")
-    if is_concrete(orientation):
-        size = np.linalg.norm(np.asarray(orientation))
-        if abs(size - 1) > _ROUNDING:
-            raise Refusal(
-                f"must have a unit quaternion as `orientation`, but it has length {size:.6g}. "
-                "Divide by it."
-            )
+    if refuted(lambda p: abs(np.linalg.norm(p) - 1) <= _ROUNDING, orientation):
+        raise Refusal(
+            "must have a unit quaternion as `orientation`, but it has length "
+            f"{np.linalg.norm(np.asarray(orientation)):.6g}. Divide by it."
+        )
     return Pose(to_jax(position), to_jax(orientation))
 
 

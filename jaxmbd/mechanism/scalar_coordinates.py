@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
-from .._compiler import is_concrete, numpy_if_concrete, picked, to_jax
+from .._compiler import array_namespace, is_known, picked, to_jax
 from .._coordinates import components, cross, dot
 from .._inputs import Number, Numbers, at_least, checked
 from .element import AbstractFramed, checked_name, replaced
@@ -243,7 +243,7 @@ class WeightedSum(AbstractScalarCoordinate):
         known = [part for part in parts if part is not None]
         if len(known) < len(parts):
             return None
-        xp = numpy_if_concrete(self.factors, known)
+        xp = array_namespace(self.factors, known)
         factors = np.asarray(self.factors) if xp is np else components(self.factors)
         return xp.concatenate([f * xp.asarray(x) for f, x in zip(factors, known, strict=True)])
 
@@ -394,7 +394,7 @@ class CoordinateConstraint(AbstractConstraint):
         if x is None or y is None or (y.shape[0] and self.coefficients.shape[0] > 2):
             return None
         slope = picked(self.coefficients, 1) if self.coefficients.shape[0] > 1 else 0.0
-        xp = numpy_if_concrete(x, y, slope)
+        xp = array_namespace(x, y, slope)
         return xp.concatenate([x, -xp.asarray(slope) * xp.asarray(y)])
 
     @property
@@ -421,7 +421,7 @@ class CoordinateConstraint(AbstractConstraint):
 def _whole_numbers(factors: Float[Array, " angles"] | None, count: int) -> np.ndarray:
     """Whole numbers in the ratio of the sizes of these factors, 0 where they are not found or not
     known."""
-    if factors is None or not is_concrete(factors):
+    if factors is None or not is_known(factors):
         return np.zeros(count)
     sizes = np.abs(np.asarray(factors, float))
     if sizes.size == 0 or not np.all(np.isfinite(sizes)) or np.min(sizes) == 0:

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, PyTree
 
-from .._compiler import is_concrete
+from .._compiler import is_known, picked, stacked
 from .._coordinates import AbstractCoordinates
 from .._linalg import columns
 from .coordinates import each
@@ -168,7 +168,7 @@ def _columns(tables: Sequence[Any], index: np.ndarray) -> Any:
         return tables[0]
     if len(tables) == 1 and np.array_equal(index, np.arange(tables[0].shape[-1])):
         return tables[0]
-    if all(map(is_concrete, tables)):
+    if is_known(tables):
         # No program is compiled for known numbers.
         table = np.concatenate([np.asarray(x) for x in tables], axis=-1)[..., index]
         return jnp.asarray(table, tables[0].dtype)
@@ -177,19 +177,13 @@ def _columns(tables: Sequence[Any], index: np.ndarray) -> Any:
 
 def one_of(table: Array, i: int) -> Array:
     """Column i."""
-    if is_concrete(table):
-        return jnp.asarray(np.asarray(table)[..., i], table.dtype)
-    return table[..., i]
+    return picked(table, np.s_[..., i])
 
 
 def _stacked(column):
     if not eqx.is_array_like(column[0]) or isinstance(column[0], bool):
         return column[0]
-    if all(map(is_concrete, column)):
-        # Concatenating hundreds of arrays is slow to compile.
-        table = np.stack([np.asarray(x) for x in column], axis=-1)
-        return jnp.asarray(table, jnp.result_type(*column))
-    return jnp.stack([jnp.asarray(x) for x in column], axis=-1)
+    return stacked(column)
 
 
 def _kind(element: Any) -> Any:
@@ -259,7 +253,7 @@ def listing(
 
 def _mass(bodies: Stack, i: int) -> str:
     mass = bodies[i].inertia.mass
-    return f", {float(mass):.6g} kg" if is_concrete(mass) and jnp.ndim(mass) == 0 else ""
+    return f", {float(mass):.6g} kg" if is_known(mass) and jnp.ndim(mass) == 0 else ""
 
 
 def _connections(kinds: Sequence[Stack], rows: dict[str, int] | None = None) -> list[str]:

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PyTree
 
-from .._compiler import is_concrete, to_jax
+from .._compiler import array_namespace, is_known, to_jax
 from .._equations import Turning
 from .._linalg import BlockRows, columns
 from .._types import Coordinates, Velocity
@@ -208,7 +208,7 @@ def ground_column(components: int) -> np.ndarray:
 
 
 def _part(x: Float[Array, "*batch n"], count: int, column: int) -> Array:
-    return (_any_column if is_concrete(x) else _column)(x, count, column)
+    return (_any_column if is_known(x) else _column)(x, count, column)
 
 
 def _of_body(x: Array, count: int, column: int | Array) -> Array:
@@ -224,7 +224,7 @@ def may_need(kind: Stack) -> bool:
     if not kind.together.angle_count:
         return False
     needed = kind.together.needs_turns
-    return not is_concrete(needed) or bool(np.any(needed))
+    return not is_known(needed) or bool(np.any(needed))
 
 
 def turning(
@@ -260,9 +260,7 @@ def near(
     kinds: Sequence[Stack], counted: Sequence[bool], angles: Float[Array, " angles"]
 ) -> tuple[Stack, ...]:
     """The elements whose angles are within half a turn of these, in the order of `turning`."""
-    given: Any = angles
-    if is_concrete(angles):  # no program is compiled for known numbers
-        given = np.asarray(angles)
+    given = array_namespace(angles).asarray(angles)
     sizes = [kind.together.angle_count * len(kind) for kind in kinds]
     ends = np.cumsum(sizes).tolist()
     return tuple(

@@ -12,7 +12,7 @@ import numpy as np
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float, Int, PyTree
 
-from .._compiler import is_concrete
+from .._compiler import refuted
 from .._extensible import Extensible
 from .._inputs import checked
 from .._printed import counted, entries, in_a_line, printed, span
@@ -353,13 +353,11 @@ class Histogram(AbstractReduction):
     of: Callable = everything
 
     def __check_init__(self):
-        if is_concrete(self.edges):
-            edges = np.asarray(self.edges)
-            if edges.ndim != 1 or edges.size < 2 or not np.all(np.diff(edges) > 0):
-                raise ValueError(
-                    f"`edges` must be two numbers or more that increase, but are {edges}: e.g. "
-                    "`jnp.linspace(0.0, 1.0, 101)`."
-                )
+        if refuted(lambda x: x.ndim == 1 and x.size > 1 and np.all(np.diff(x) > 0), self.edges):
+            raise ValueError(
+                f"`edges` must be two numbers or more that increase, but are {self.edges}: e.g. "
+                "`jnp.linspace(0.0, 1.0, 101)`."
+            )
 
     def single(self, output, index):
         del index

@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int, PyTree
 
 from .._checks import check_no_nan, with_dtype
-from .._compiler import all_concrete, as_one_program, numpy_if_concrete, to_jax
+from .._compiler import as_one_program, broadcast, refuted
 from .._extensible import Extensible
 from .._inputs import checked, finite, number, positive, shown, unjudged
 from .._system import AbstractSystem
@@ -212,7 +212,7 @@ class AbstractBounded(AbstractControl):
 
     def __check_init__(self):
         lower, upper = self.lower, self.upper
-        if all_concrete((lower, upper)) and not np.all(np.asarray(lower) <= np.asarray(upper)):
+        if refuted(np.less_equal, lower, upper):
             raise ValueError(
                 f"Argument `lower` of {type(self).__name__} must not exceed `upper`, but is "
                 f"{shown(lower)}, and `upper` {shown(upper)}."
@@ -406,8 +406,7 @@ def as_control(problem: Problem, guess: Any, name: str = "guess") -> Control:
             f"Argument `{name}` must be a callable (t, q, v) -> u, or have shape {shapes[1]} or "
             f"{shapes[0]}, but has shape {values.shape}."
         )
-    xp = numpy_if_concrete(values)
-    return table(problem, to_jax(xp.broadcast_to(xp.asarray(values), shapes[1])))
+    return table(problem, broadcast(values, shapes[1]))
 
 
 def table(problem: Problem, u: Array) -> PiecewiseConstant:

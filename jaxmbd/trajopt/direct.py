@@ -9,10 +9,9 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.core import Tracer
 from jaxtyping import Array, ArrayLike, Bool
 
-from .._compiler import is_concrete, to_jax
+from .._compiler import is_known, need_known, to_jax
 from .._equations import equations
 from .._inputs import Refusal, checked, shown
 from .._linalg import dense
@@ -29,8 +28,8 @@ from .transcriptions import AbstractTranscription, HermiteSimpson
 
 
 def _pair(duration: Sequence[Any]) -> Sequence[Any]:
-    known = not any(isinstance(x, Tracer) or np.ndim(x) for x in duration)
-    if not (known and len(duration) == 2 and 0 < duration[0] <= duration[1] < np.inf):
+    numbers = is_known(duration) and not any(map(np.ndim, duration))
+    if not (numbers and len(duration) == 2 and 0 < duration[0] <= duration[1] < np.inf):
         raise Refusal(
             "must be a pair of finite positive bounds, the lower one first, but is "
             f"{shown(duration)}."
@@ -135,11 +134,11 @@ def _check_smooth(problem: Problem, method: AbstractTranscription) -> None:
 
 
 def _duration_bounds(problem: Problem, duration) -> tuple[float, float]:
-    if not is_concrete(problem.duration):
-        raise ValueError(
-            "`transcription` runs a solver that is no part of JAX: call it outside of `jax.jit`, "
-            "`jax.vmap` and `jax.grad`."
-        )
+    need_known(
+        problem.duration,
+        "`transcription` runs a solver that is no part of JAX: call it outside of `jax.jit`, "
+        "`jax.vmap` and `jax.grad`.",
+    )
     if duration is None:
         return float(problem.duration), float(problem.duration)
     low, high = (float(x) for x in duration)

@@ -6,9 +6,9 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jax.core import Tracer
 from jaxtyping import Array, Bool, Float, PyTree
 
+from .._compiler import is_known
 from .._equations import equations
 from .._extensible import Extensible
 from .._search import (
@@ -115,9 +115,7 @@ def _at(state):
 def tangent_size(problem: Problem) -> int:
     """The number of admissible directions at the start; all directions if the start is traced."""
     nx = 2 * problem.state.v.shape[0]
-    if not is_constrained(problem):
-        return nx
-    if any(isinstance(x, Tracer) for x in jax.tree.leaves((problem.system, problem.state))):
+    if not is_constrained(problem) or not is_known((problem.system, problem.state)):
         return nx
     return admissible_count(problem.system, *_at(problem.state))
 

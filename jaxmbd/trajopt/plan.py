@@ -7,13 +7,12 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.core import Tracer
 from jaxtyping import Array, ArrayLike, Float, Int
 
 from .._compiler import (
+    array_namespace,
     as_one_program,
-    is_concrete,
-    numpy_if_concrete,
+    is_known,
     picked,
     stop_gradient,
     to_jax,
@@ -172,7 +171,7 @@ class Plan(AbstractStates):
     def open_loop(self) -> PiecewiseConstant:
         """The controls u as a table in time, without feedback."""
         begin, end = (picked(self.t, (..., k)) for k in (0, 1))
-        step = numpy_if_concrete(begin).subtract(end, begin)
+        step = array_namespace(begin).subtract(end, begin)
         return PiecewiseConstant(begin, to_jax(step), self.u)
 
     def __str__(self) -> str:
@@ -265,13 +264,13 @@ def perform(
             )
         control = given.control
         begin, end = (picked(given.t, k) for k in (0, -1))
-        duration = to_jax(numpy_if_concrete(begin).subtract(end, begin))
+        duration = to_jax(array_namespace(begin).subtract(end, begin))
         problem = eqx.tree_at(lambda p: p.duration, problem, duration)
     plan = _simulate(problem, as_control(problem, control, "control"))
     if given is not None:
         drift = _drift(problem.system, (given.q, given.v), (plan.q, plan.v))
         plan = dataclasses.replace(plan, drift=drift)
-    good = is_concrete(code(plan.result)) and np.all(succeeded(plan.result))
+    good = is_known(code(plan.result)) and np.all(succeeded(plan.result))
     return dataclasses.replace(plan, message=_GIVEN) if good else plan
 
 
@@ -285,7 +284,7 @@ def _simulate(problem: Problem, control: Control) -> Plan:
 
 def without_repetition(plan: Plan) -> Plan:
     """The plan without the repeated end of its history, if the number of iterations is concrete."""
-    if isinstance(plan.iterations, Tracer) or plan.iterations.ndim:
+    if plan.iterations.ndim or not is_known(plan.iterations):
         return plan
     history = picked(plan.history, np.s_[: int(plan.iterations) + 1])
     return eqx.tree_at(lambda p: p.history, plan, history)

@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Array, ArrayLike, Float
 
 from .._checks import check_no_nan, check_system, with_dtype
-from .._compiler import all_concrete, is_concrete, numpy_if_concrete, to_jax
+from .._compiler import array_namespace, broadcast, is_known, to_jax
 from .._equations import equations
 from .._inputs import at_least, checked, number, positive
 from .._methods import AbstractEnforcement, UdwadiaKalaba
@@ -140,13 +140,13 @@ class Problem(eqx.Module):
     @property
     def dt(self) -> Float[Array, "..."]:
         """The length of a control interval [s]."""
-        xp = numpy_if_concrete(self.duration)
+        xp = array_namespace(self.duration)
         return to_jax(xp.asarray(self.duration) / self.steps)
 
     @property
     def times(self) -> Float[Array, " points"]:
         """The grid, from the start to the end, shape `(steps + 1,)` [s]."""
-        xp = numpy_if_concrete(self.state.t, self.dt)
+        xp = array_namespace(self.state.t, self.dt)
         t, dt = xp.asarray(self.state.t), xp.asarray(self.dt)
         return to_jax(t + dt * xp.arange(self.steps + 1, dtype=dt.dtype))
 
@@ -167,11 +167,11 @@ def _bound(name, value, nu, dtype):
             f"Argument `{name}` must be a scalar or have shape ({nu},), one bound for each "
             f"control, but has shape {value.shape}."
         )
-    return to_jax(numpy_if_concrete(value).broadcast_to(value, (nu,)))
+    return broadcast(value, (nu,))
 
 
 def _check_bounds(lower, upper):
-    if is_concrete(lower) and is_concrete(upper):
+    if is_known((lower, upper)):
         for i, (low, high) in enumerate(zip(np.asarray(lower), np.asarray(upper), strict=True)):
             if not low <= high or low == np.inf or high == -np.inf:
                 raise ValueError(
@@ -190,7 +190,7 @@ def _point(state):
 
 
 def _check_start(system, state, enforcement):
-    if not enforcement.rigid or not all_concrete((system, state)):
+    if not enforcement.rigid or not is_known((system, state)):
         return
     position, velocity = map(float, _violation(system, state))
     if not max(position, velocity) <= _START_TOLERANCE:

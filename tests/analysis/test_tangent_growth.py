@@ -13,7 +13,7 @@ from scipy.integrate import solve_ivp
 from scipy.linalg import expm
 
 import jaxmbd as mbd
-from jaxmbd._compiler import numpy_if_concrete
+from jaxmbd._compiler import array_namespace
 
 IMPULSE = mbd.VelocityImpulse()
 
@@ -74,7 +74,7 @@ def test_rates_of_an_oscillator():
 
 
 def upright(length=0.9):
-    system, xp = h.Pendulum(length=length), numpy_if_concrete(length)
+    system, xp = h.Pendulum(length=length), array_namespace(length)
     return system, mbd.State(0.0, xp.stack([0.0 * length, 1.0 * length]), np.zeros(2))
 
 

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from ..._compiler import is_concrete
+from ..._compiler import is_known
 from ..._coordinates import algebra
 from ..body import GROUND
 from ..element import AbstractFramed
@@ -120,6 +120,6 @@ def helix(radius: float, turns: int = 6) -> np.ndarray:
 
 def concrete(x: ArrayLike) -> np.ndarray:
     """Return x as a NumPy array. **Raises:** `ValueError` for traced values, inside `jax.jit`."""
-    if not is_concrete(x):
+    if not is_known(x):
         raise ValueError("Pictures need known numbers: make them outside of `jax.jit`.")
     return np.asarray(x)

@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from ..._checks import with_dtype
-from ..._compiler import is_concrete, numpy_if_concrete, to_jax
+from ..._compiler import array_namespace, refuted, to_jax
 from ..._contact import ContactLaw
 from ..._coordinates import components
 from ..._inputs import Number, checked, not_negative, positive_or_infinite, within
@@ -147,10 +147,9 @@ class JointLimit(AbstractGap, AbstractJointReader):
         if not isinstance(joint, AbstractJoint) or joint.limits is None:
             kind = type(joint).__name__
             raise ValueError(f"{what} needs a joint with `limits`, but got a {kind} without.")
-        if is_concrete(joint.limits):
-            limits = np.asarray(joint.limits)
-            if not np.all(np.isfinite(limits)):
-                raise ValueError(f"{what} needs finite limits, but they are {limits.tolist()}.")
+        if refuted(np.isfinite, joint.limits):
+            limits = np.asarray(joint.limits).tolist()
+            raise ValueError(f"{what} needs finite limits, but they are {limits}.")
         beyond = self.beyond
         if beyond.shape != (joint.angles,):
             beyond = to_jax(np.zeros(joint.angles), joint.dtype)
@@ -206,7 +205,7 @@ class JointLimit(AbstractGap, AbstractJointReader):
     @property
     def needs_turns(self):
         # Between such limits an angle stays away from where it would jump, if it strikes them hard.
-        xp = numpy_if_concrete(self.limits)
+        xp = array_namespace(self.limits)
         limits = xp.asarray(self.limits)
         limits = limits[limits.shape[0] - self.angle_count :]
         return xp.any(limits[:, 1] - limits[:, 0] > 1.5 * math.pi, axis=0)
@@ -257,7 +256,7 @@ class CoordinateLimit(AlongCoordinate, AbstractGap):
         if self.lower is None or self.upper is None or not isinstance(of, OfJoint):
             return True
         # Between such limits an angle stays away from where it would jump, if it strikes them hard.
-        xp = numpy_if_concrete(of.middle, self.lower, self.upper)
+        xp = array_namespace(of.middle, self.lower, self.upper)
         middle, low, high = (xp.asarray(x) for x in (of.middle, self.lower, self.upper))
         return xp.maximum(middle - low, high - middle) > 0.75 * math.pi
 

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Unpack
 import numpy as np
 from jaxtyping import Array, ArrayLike
 
-from ..._compiler import is_concrete
+from ..._compiler import is_known
 from ..._inputs import Number, at_least, checked, not_negative, positive
 from ..body import Body
 from ..frame_coordinates import Angle, Displacement, PathLength, TwistAngle
@@ -51,7 +51,7 @@ def Spring(
     and for a missing `rest_length` if the force depends on it.
     """
     if rest_length is None:
-        elastic = not is_concrete(stiffness) or np.any(np.asarray(stiffness))
+        elastic = not is_known(stiffness) or np.any(np.asarray(stiffness))
         measured = {"stiffness": elastic, "potential": potential, "law": law}
         if needs := [f"`{what}`" for what, given in measured.items() if given]:
             raise ValueError(

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from ..._compiler import is_concrete
+from ..._compiler import is_known
 from ..._coordinates import cross, dot, quaternion_conjugate, quaternion_log, quaternion_product
 from ..._inputs import checked, finite, not_negative
 from ..body import Body
@@ -128,7 +128,7 @@ def _matrix(what: str, value: Any, dtype: Any) -> Array:
     if np.ndim(value) != 2:
         return not_negative(what, value, dtype, (6,))
     A = finite(what, value, dtype, (6, 6))
-    if is_concrete(A):
+    if is_known(A):
         known = np.asarray(A, float)
         rounding = 1e2 * np.finfo(np.dtype(dtype)).eps * np.abs(known).max()
         symmetric = np.all(np.abs(known - known.T) <= rounding)

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Bool, Float
 
-from ..._compiler import numpy_if_concrete, to_jax
+from ..._compiler import array_namespace, to_jax
 from ..._inputs import (
     Number,
     Numbers,
@@ -225,7 +225,7 @@ class CoordinateSpring(AbstractCoordinateForce):
             return True
         if self.stiffness is None:
             return False
-        return numpy_if_concrete(self.stiffness).asarray(self.stiffness) != 0
+        return array_namespace(self.stiffness).asarray(self.stiffness) != 0
 
 
 class CoordinateActuator(AbstractCoordinateForce):
@@ -313,6 +313,6 @@ class CoordinateActuator(AbstractCoordinateForce):
         given = [x for x in (self.gain, self.bias) if x is not None]
         if not given:
             return False
-        xp = numpy_if_concrete(self.gear, given)
+        xp = array_namespace(self.gear, given)
         by_length = xp.stack([xp.asarray(x)[1] for x in given])
         return (xp.asarray(self.gear) != 0) & xp.any(by_length != 0, axis=0)

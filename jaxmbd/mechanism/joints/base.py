@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from ..._compiler import is_concrete, to_jax
+from ..._compiler import refuted, to_jax
 from ..._inputs import checked, number
 from ..._types import RealScalarLike
 from ..body import Body
@@ -93,12 +93,10 @@ class AbstractJoint(AbstractConnector, AbstractConstraint):
                 f"{what} must be a pair (lower, upper) for each of its {count} joint coordinates, "
                 f"but have shape {self.limits.shape}."
             )
-        if is_concrete(self.limits):
-            lower, upper = np.asarray(self.limits).T
-            if not np.all(lower <= upper):
-                raise ValueError(
-                    f"{what} must be lower <= upper, but are {np.asarray(self.limits).tolist()}."
-                )
+        if refuted(lambda x: x[:, 0] <= x[:, 1], self.limits):
+            raise ValueError(
+                f"{what} must be lower <= upper, but are {np.asarray(self.limits).tolist()}."
+            )
 
     @abc.abstractmethod
     def constraint(self, a: Pose, b: Pose, t: RealScalarLike) -> Float[Array, " rows"]:

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from ..._compiler import as_one_program, is_concrete
+from ..._compiler import as_one_program, refuted
 from ..._coordinates import (
     components,
     cross,
@@ -91,13 +91,12 @@ def _arms(name: str, axes: Any, dtype: Any) -> Float[Array, "4"]:
     """The orientation whose x and y axes are `axes`."""
     what = f'`axes` of Universal "{name}"'
     x, y = (unit_vector(what, axis, dtype) for axis in pair_of(what, axes))
-    if is_concrete(x) and is_concrete(y):
-        cosine = float(np.asarray(x) @ np.asarray(y))
-        if not abs(cosine) < 1e-5:
-            raise ValueError(
-                f"{what} must be at right angles, as the arms of the cross are, but are at "
-                f"{np.degrees(np.arccos(np.clip(cosine, -1, 1))):.6g} degrees."
-            )
+    if refuted(lambda x, y: abs(x @ y) < 1e-5, x, y):
+        angle = np.degrees(np.arccos(np.clip(np.asarray(x) @ np.asarray(y), -1, 1)))
+        raise ValueError(
+            f"{what} must be at right angles, as the arms of the cross are, but are at "
+            f"{angle:.6g} degrees."
+        )
     return _orientation(x, y)
 
 

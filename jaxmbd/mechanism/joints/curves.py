@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from ..._compiler import as_one_program, is_concrete, to_jax
+from ..._compiler import as_one_program, refuted, to_jax
 from ..._inputs import Shape, checked, number
 from ..body import Body
 from ..frames import Frames
@@ -181,13 +181,11 @@ class PeriodicSpline(eqx.Module):
             )
         if n < 3:
             raise ValueError(f"A periodic spline needs at least 3 points, but got {n}.")
-        if is_concrete(angles):
-            x = np.asarray(angles)
-            if not (np.all(np.diff(x) > 0) and x[-1] - x[0] < 2 * math.pi):
-                raise ValueError(
-                    "`angles` of the spline must increase within a turn, without its end, but are "
-                    f"{x.tolist()}."
-                )
+        if refuted(lambda x: np.all(np.diff(x) > 0) and x[-1] - x[0] < 2 * math.pi, angles):
+            raise ValueError(
+                "`angles` of the spline must increase within a turn, without its end, but are "
+                f"{angles.tolist()}."
+            )
         self.angles, self.values, self.bends = _closed(angles, values)
 
     def __call__(self, phi: Any) -> Float[Array, ""]:

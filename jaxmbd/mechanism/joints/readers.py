@@ -10,7 +10,7 @@ import jax
 import numpy as np
 
 from ..._checks import with_dtype
-from ..._compiler import all_concrete
+from ..._compiler import is_known
 from ..._extensible import Extensible
 from ..element import AbstractFramed, replaced
 from .base import AbstractConstraint, AbstractJoint
@@ -146,8 +146,7 @@ def _alike(one: AbstractJoint, other: AbstractJoint) -> bool:
         jax.tree.flatten(replaced(joint, limits=None)) for joint in (one, other)
     )
     return structure == wanted and all(
-        a is b or not all_concrete((a, b)) or np.array_equal(a, b)
-        for a, b in zip(x, y, strict=True)
+        a is b or not is_known((a, b)) or np.array_equal(a, b) for a, b in zip(x, y, strict=True)
     )
 
 

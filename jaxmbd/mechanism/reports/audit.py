@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from ..._compiler import as_one_program, is_concrete, numpy_if_concrete, to_jax
+from ..._compiler import array_namespace, as_one_program, refuted, to_jax
 from ..._inputs import checked
 from ..._printed import printed
 from ..._results import succeeded
@@ -63,7 +63,7 @@ class Audit(eqx.Module):
     @property
     def total(self) -> Float[Array, "*batch ns"]:
         parts = self.kinetic, self.gravitational, self.stored
-        return to_jax(sum(map(numpy_if_concrete(parts).asarray, parts)))
+        return to_jax(sum(map(array_namespace(parts).asarray, parts)))
 
     @property
     def given(self) -> dict[str, Float[Array, "*batch ns"]]:
@@ -73,7 +73,7 @@ class Audit(eqx.Module):
 
     @property
     def imbalance(self) -> Float[Array, "*batch ns"]:
-        xp = numpy_if_concrete(self)
+        xp = array_namespace(self)
         total, work = xp.asarray(self.total), xp.asarray(self.work)
         return to_jax(total - total[..., :1] - work)
 
@@ -118,7 +118,7 @@ def audit(mechanism: Mechanism, sol: Solution, control: Control | None = None) -
     t, q, v = points_of(mechanism, sol)
     lam = multipliers_of(mechanism, sol)
     failed = ~succeeded(sol.result)
-    if is_concrete(failed) and np.any(failed):
+    if refuted(np.logical_not, failed):
         raise ValueError(
             f"{int(np.sum(failed))} of {np.size(failed)} motions failed, and what is held after a "
             "failure has no balance. See `sol.result`, and give the motions that succeeded."

@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Array, ArrayLike, Float
 
 from ..._assemble import AssemblyOptions, AssemblyReport, assembled
-from ..._compiler import compiled_quickly, is_concrete
+from ..._compiler import compiled_quickly, is_known, need_known
 from ..._inputs import at_least, checked, positive
 from ..._printed import printed
 from ..._raising import error_if
@@ -68,8 +68,7 @@ def joint_closure(mechanism: Mechanism, report: AssemblyReport) -> JointClosure:
     """Report how far each joint was closed, from `state.report` of `close_joints` or `assemble`.
 
     **Raises:** `ValueError` inside `jax.jit`, since the answer is made of names."""
-    if not is_concrete(report.phi):
-        raise ValueError("`joint_closure` gives names: call it outside `jax.jit` and `jax.vmap`.")
+    need_known(report.phi, "`joint_closure` gives names: call it outside `jax.jit` and `jax.vmap`.")
     phi, velocity = np.abs(report.phi), np.abs(report.velocity)
     rows = rows_by_joint(mechanism)
     return JointClosure(
@@ -145,7 +144,7 @@ def close_joints(
     report: Any = found.report
     kept = [*dict.fromkeys((*asked.coordinates, *asked.rates))]
     failed = ~succeeded(report.result)
-    if not is_concrete(report.phi):
+    if not is_known(report.phi):
         return _raised_at_run_time(mechanism, found, failed, kept)
     if failed:
         by_joint = joint_closure(mechanism, report)

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PyTree
 
-from ..._compiler import is_concrete
+from ..._compiler import is_known
 from ..._coordinates import dot
 from ..._inputs import checked
 from ..._printed import printed
@@ -50,7 +50,7 @@ class GeneralisedForces(eqx.Module):
     result: RESULTS
 
     def __str__(self) -> str:
-        if not is_concrete(self.partial_velocities):
+        if not is_known(self.partial_velocities):
             return f"generalised forces of the joints {list(self.total)}, traced"
         parts = {"total": self.total, "gravity": self.gravity}
         parts |= {f'"{name}"': own for name, own in self.elements.items()}

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from ..._compiler import is_concrete, numpy_if_concrete, to_jax
+from ..._compiler import array_namespace, need_known, to_jax
 from ..._coordinates import cross, dot
 from ..._equations import equations
 from ..._inputs import checked, positive
@@ -162,11 +162,11 @@ def mobility(
     Mach. Theory 44.
     """
     state = mechanism.state() if state is None else state
-    if not is_concrete(state.q):
-        raise ValueError(
-            "`mobility` gives counts and names, so it needs known numbers: call it outside of "
-            "`jax.jit` and `jax.vmap`. `singularity` works there."
-        )
+    need_known(
+        state.q,
+        "`mobility` gives counts and names, so it needs known numbers: call it outside of "
+        "`jax.jit` and `jax.vmap`. `singularity` works there.",
+    )
     J = np.asarray(dense_jacobian(mechanism, state.t, state.q, state.v))
     phi = np.zeros(len(J))
     t = to_jax(state.t, state.q.dtype)
@@ -318,7 +318,7 @@ def singularity(
     names, rows = mechanism.body_stack.names, rows_by_joint(mechanism)
     tolerance = tolerance_for(tolerance, q.dtype)
     ratio, ranks, general, left, right = _singular(mechanism, t, q, v, rank, length, tolerance)
-    xp = numpy_if_concrete(left, right)
+    xp = array_namespace(left, right)
     left, right = xp.asarray(left), xp.asarray(right)
     motion = right.reshape(*right.shape[:-1], -1, len(names))
     return Singularity(
