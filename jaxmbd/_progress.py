@@ -66,8 +66,11 @@ def compiling(label: str, shown: bool = True) -> Iterator[None]:
 def says_when_traced(label: str) -> None:
     """Show a line while JAX compiles the program around this call, if that takes long, where JAX
     traces a function of the user, in a terminal. It goes when the thread compiles no more."""
-    if not is_traced():
-        return
+    if is_traced():
+        _say(label)
+
+
+def _say(label: str) -> None:
     thread = threading.get_ident()
     if sys.stderr.isatty() and thread not in _watches and thread not in _announced:
         _announced.add(thread)

@@ -103,9 +103,7 @@ def test_line_within_the_users_own_jit(shown, monkeypatch):
 def test_simulations_say_so(monkeypatch):
     """When they are traced, and no others."""
     labels = []
-    for name in ("_simulate.simulate", "_assemble"):
-        module = sys.modules[f"jaxmbd.{name}"]
-        monkeypatch.setattr(module, "says_when_traced", labels.append)
+    monkeypatch.setattr(sys.modules["jaxmbd._progress"], "_say", labels.append)
     system = h.Pendulum()
 
     def end():

@@ -12,6 +12,7 @@ values, and knows nothing of XLA.
 
 from . import process as process
 from .barrier import MAX_REDUCED as MAX_REDUCED
+from .barrier import contract as contract
 from .barrier import contracted as contracted
 from .barrier import largest as largest
 from .barrier import materialise as materialise
@@ -28,6 +29,7 @@ from .concrete import is_known as is_known
 from .concrete import is_traced as is_traced
 from .concrete import need_known as need_known
 from .concrete import picked as picked
+from .concrete import proved as proved
 from .concrete import refuted as refuted
 from .concrete import reshaped as reshaped
 from .concrete import set_at as set_at

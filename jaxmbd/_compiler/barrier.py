@@ -89,6 +89,23 @@ def contracted(A: Array, B: Array, axis: int) -> Array:
     return total(at(A, i) * at(B, i) for i in range(A.shape[axis]))
 
 
+def contract(subscripts: str, A: Array, B: Array) -> Array:
+    """`jnp.einsum(subscripts, A, B)` of small arrays, with one summed index, as in
+    "cij,cj->ci". Both arrays have their axes in the order of the result."""
+    operands, out = subscripts.split("->")
+    own = operands.split(",")
+    (summed,) = set("".join(own)) - set(out)
+    orders = [out[:k] + summed + out[k:] for k in range(len(out) + 1)]
+    (order,) = (x for x in orders if all(_kept(x, letters) == letters for letters in own))
+    missing = [[k for k, x in enumerate(order) if x not in letters] for letters in own]
+    A, B = (jnp.expand_dims(x, axes) for x, axes in zip((A, B), missing, strict=True))
+    return contracted(A, B, order.index(summed))
+
+
+def _kept(order: str, letters: str) -> str:
+    return "".join(x for x in order if x in letters)
+
+
 def largest(x: Array) -> Array:
     """The largest of |x|, 0 if x is empty. NaN is passed over: `jnp.max` looks for it, which takes
     three times as long. Its derivative is 0."""

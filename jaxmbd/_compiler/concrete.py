@@ -47,6 +47,12 @@ def need_known(tree: Any, message: str) -> None:
         raise ValueError(message)
 
 
+def proved(claim: Callable[..., Any], *values: Any) -> bool:
+    """Whether the values are known and the claim is true of all of them. `claim` gets NumPy
+    arrays."""
+    return is_known(values) and bool(np.all(claim(*map(np.asarray, values))))
+
+
 def refuted(claim: Callable[..., Any], *values: Any) -> bool:
     """Whether the values are known and the claim is not true of all of them. `claim` gets NumPy
     arrays. A check that raises an error by it does nothing for traced values."""

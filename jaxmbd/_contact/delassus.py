@@ -21,7 +21,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PyTree
 
-from .._compiler import apply, contracted, general_inverse
+from .._compiler import apply, contract, general_inverse
 from .._linalg import annihilate, iterate
 from .rows import AbstractContactJacobian, Impulses
 
@@ -102,7 +102,7 @@ class DenseDelassus(AbstractDelassus):
 
     def blocks(self):
         eye = jnp.eye(self.matrix.shape[0], dtype=self.matrix.dtype)
-        return contracted(self.matrix, eye[:, None, :, None], 2)
+        return contract("ciej,ce->cij", self.matrix, eye)
 
     def scaled(self, factors):
         return DenseDelassus(self.matrix * factors[:, :, None, None] * factors[None, None])
@@ -130,7 +130,7 @@ class DenseDelassus(AbstractDelassus):
 
     def _law(self, C: Blocks, P: Blocks) -> Float[Array, "n n"]:
         """C + P S."""
-        H = contracted(P[:, :, :, None, None], self.matrix[:, None], 2) + _on_diagonal(C)
+        H = contract("cik,ckej->ciej", P, self.matrix) + _on_diagonal(C)
         n = C.shape[0] * C.shape[1]
         return H.reshape(n, n)
 
@@ -242,11 +242,11 @@ def _on_diagonal(blocks: Blocks) -> Float[Array, "contacts d contacts d"]:
 
 
 def _product(A: Blocks, B: Blocks) -> Blocks:
-    return contracted(A[:, :, :, None], B[:, None], 2)
+    return contract("cij,cjk->cik", A, B)
 
 
 def _apply(A: Blocks, x: Impulses) -> Impulses:
-    return contracted(A, x[:, None], 2)
+    return contract("cij,cj->ci", A, x)
 
 
 def _transposed(A: Blocks) -> Blocks:

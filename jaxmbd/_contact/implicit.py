@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .._compiler import contracted, each, product, root, stop_gradient
+from .._compiler import contract, each, product, root, stop_gradient
 from .._linalg import BlockDiagonal, ConstraintOperator, block_whitener, dense
 from .._types import Rows, Velocity
 from .delassus import AbstractDelassus, DenseDelassus, FactoredDelassus, GroupInverse
@@ -56,7 +56,7 @@ class ContactEquations(eqx.Module):
         scale = problem.scale[:, None]
         z = self.J.rows(change) + self.b
         z = z.at[:, 0].add(self.compliance * problem.scale * lam[:, 0]) * scale
-        z = z.at[:, 1:].add(contracted(problem.held, lam[:, None, 1:], 2))
+        z = z.at[:, 1:].add(contract("cij,cj->ci", problem.held, lam[:, 1:]))
         smoothing = None if self.smoothing is None else self.smoothing * problem.scale
         y = jax.vmap(self.groups.project)(lam - z, self.mu, smoothing)
         return lam - y

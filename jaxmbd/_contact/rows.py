@@ -1,6 +1,7 @@
 """Gaps and relative velocities of contacts, and their derivatives along the motion."""
 
 import abc
+import functools
 import itertools
 
 import equinox as eqx
@@ -9,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Shaped
 
-from .._compiler import contracted, product, total
+from .._compiler import contract, product
 from .._equations import equations
 from .._inputs import conform
 from .._linalg import picks, put_rows
@@ -88,11 +89,11 @@ class DenseContactJacobian(AbstractContactJacobian):
         return DenseContactJacobian(self.J * factors[:, :, None])
 
     def whitened(self, W):
-        J = self.J.reshape(*self.J.shape[:2], 1, *W.shape[1:])
-        return DenseContactJacobian(contracted(J, W[None, None], 3).reshape(self.J.shape))
+        J = contract("cdsb,asb->cdab", self.J.reshape(*self.J.shape[:2], *W.shape[1:]), W)
+        return DenseContactJacobian(J.reshape(self.J.shape))
 
     def squares(self):
-        return contracted(self.J[:, :, None], self.J[:, None], 3)
+        return contract("cin,cjn->cij", self.J, self.J)
 
     def products(self):
         J = self.matrix()
@@ -100,7 +101,7 @@ class DenseContactJacobian(AbstractContactJacobian):
 
     def gram(self, W):
         J = self.matrix()
-        left = contracted(W[:, :, :, None], self.J[:, None], 2)
+        left = contract("cij,cjn->cin", W, self.J)
         return product(J.T, left.reshape(J.shape))
 
 
@@ -125,9 +126,12 @@ class BodyContactJacobian(AbstractContactJacobian):
         here = picks(bodies, count, blocks.dtype)
         if here is None:
             return cls(blocks, jnp.asarray(bodies), count)
-        J = total(
-            block[..., None] * places[:, None, None]
-            for block, places in zip(blocks, here, strict=True)
+        J = functools.reduce(
+            jnp.add,
+            (
+                block[..., None] * places[:, None, None]
+                for block, places in zip(blocks, here, strict=True)
+            ),
         )
         return DenseContactJacobian(J.reshape(*J.shape[:2], blocks.shape[-1] * count))
 
@@ -156,7 +160,7 @@ class BodyContactJacobian(AbstractContactJacobian):
 
     def whitened(self, W):
         W = jnp.moveaxis(jnp.pad(W, ((0, 0), (0, 0), (0, 1))), -1, 0)[self.bodies]
-        blocks = contracted(self.blocks[:, :, :, None, :], W[:, :, None], 4)
+        blocks = contract("ecds,ecas->ecda", self.blocks, W)
         return BodyContactJacobian(blocks, self.bodies, self.count)
 
     def squares(self):

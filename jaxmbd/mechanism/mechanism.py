@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Bool, Float
 
-from .._compiler import array_namespace, as_one_program, is_known, reshaped, to_jax
+from .._compiler import array_namespace, as_one_program, proved, reshaped, to_jax
 from .._contact import ContactRows
 from .._equations import AbstractStructuredSystem, ConstraintRows, Turning
 from .._inputs import Vector, at_least, checked
@@ -391,7 +391,7 @@ class Mechanism(AbstractStructuredSystem):
 
     def specialised(self, on: bool = True) -> "Mechanism":
         center = self._bodies.inertia.center
-        centred = on and (self._centred or (is_known(center) and not np.any(center)))
+        centred = on and (self._centred or proved(np.logical_not, center))
         counted = self._counted
         if on and counted is None:
             # Rows that hold modulo a period are counted too, for derivatives by their ratio.

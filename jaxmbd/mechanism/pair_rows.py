@@ -29,7 +29,7 @@ from typing import NamedTuple
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .._compiler import contracted
+from .._compiler import contract
 from .._coordinates import algebra, apply_matrix, components
 from .plane import turned
 
@@ -230,4 +230,4 @@ def _columns(x: Float[Array, "m n k"], index: Sequence[int]) -> Float[Array, "m 
 
 
 def _dot(a: Float[Array, "3 rows k"], b: Float[Array, "3 #rows k"]) -> Float[Array, "rows k"]:
-    return contracted(a, b, 0)
+    return contract("xrk,xrk->rk", a, b)

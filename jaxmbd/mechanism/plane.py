@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from .._compiler import array_namespace, is_known, to_jax, total
+from .._compiler import array_namespace, is_known, to_jax
 from .._coordinates import algebra, components
 from .._inputs import Refusal, checked
 from .pose import Pose
@@ -217,8 +217,8 @@ def turned(angle: Float[Array, "2 *rest"], r: Float[Array, "2 *rest"]) -> Float[
 
 def _along(axis: Sequence[float], vector: Sequence[Array]) -> Array:
     """The scalar product, without terms that are 0 for every vector."""
-    terms = [x if a == 1 else a * x for a, x in zip(axis, vector, strict=True) if a != 0]
-    return total(terms)
+    first, *others = (x if a == 1 else a * x for a, x in zip(axis, vector, strict=True) if a)
+    return sum(others, first)
 
 
 def _normal_times(n: Any, p: Any, xp: Any) -> Any:

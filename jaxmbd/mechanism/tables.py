@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PyTree
 
-from .._compiler import array_namespace, is_known, to_jax
+from .._compiler import array_namespace, is_known, proved, to_jax
 from .._equations import Turning
 from .._linalg import BlockRows, columns
 from .._types import Coordinates, Velocity
@@ -224,7 +224,7 @@ def may_need(kind: Stack) -> bool:
     if not kind.together.angle_count:
         return False
     needed = kind.together.needs_turns
-    return not is_known(needed) or bool(np.any(needed))
+    return not proved(np.logical_not, needed)
 
 
 def turning(

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
-from ..._compiler import contracted, total
+from ..._compiler import contract
 from ..._inputs import at_least, checked, not_negative
 from ..newton import newton
 from ..problem import ContactProblem, Groups
@@ -138,21 +138,21 @@ class _Cone(NamedTuple):
 
     def of(self, x: Impulses) -> Float[Array, "contacts cones k"]:
         """Return A x."""
-        s = contracted(jnp.asarray(self.A, x.dtype)[None], x[:, None], 2)
+        s = contract("sd,cd->cs", jnp.asarray(self.A, x.dtype), x)
         return s[:, :, None] if self.facets else s[:, None, :]
 
     def back(self, w: Float[Array, "contacts cones k"]) -> Impulses:
         """Return A^T w."""
-        A = jnp.asarray(self.A, w.dtype)
-        return contracted(w.reshape(w.shape[0], -1)[:, :, None], A[None], 1)
+        w = w.reshape(w.shape[0], -1)
+        return contract("cs,sd->cd", w, jnp.asarray(self.A, w.dtype))
 
     def curvature(self, W: Float[Array, "contacts cones k k"]) -> Float[Array, "contacts d d"]:
         """Return A^T W W A."""
         A = jnp.asarray(self.A, W.dtype)
         A = A[:, None, :] if self.facets else A[None]
-        WA = contracted(W[..., None], A[None, :, None], 3)
+        WA = contract("cnij,njd->cnid", W, A)
         WA = WA.reshape(W.shape[0], -1, self.A.shape[1])
-        return contracted(WA[:, :, :, None], WA[:, :, None], 1)
+        return contract("cni,cnj->cij", WA, WA)
 
 
 def _cones(groups: Groups) -> list[_Cone]:
@@ -223,7 +223,8 @@ def interior_point(
         force = sum(A.back(y) for A, y in zip(cones, w, strict=True))
         missing = z.at[:, 0].add(shift) - force
         scaled = [cone.scaling(a, c) for a, c in zip(s, w, strict=True)]
-        own = total(A.curvature(W) for A, (W, _) in zip(cones, scaled, strict=True))
+        first, *others = (A.curvature(W) for A, (W, _) in zip(cones, scaled, strict=True))
+        own = sum(others, first)
         # The equations are own dx + (1 + e_n slope^T) S dx = ...: lost power counts as velocity.
         along = eye[:, 0, :, None] * (slope * slipping[:, None])[:, None, :]
         factor = S.factorise(own, eye + along)

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from ..._compiler import array_namespace, is_known, to_jax
+from ..._compiler import array_namespace, is_known, proved, to_jax
 from ..._coordinates import cross, dot, quaternion_conjugate, quaternion_log, quaternion_product
 from ..._inputs import Number, checked, finite, not_negative
 from ..body import Body
@@ -117,7 +117,7 @@ class Spring(AbstractSpring):
         self._connect(name, a, b, Frames(**ends))
         self._set_spring(stiffness, damping, potential, law, actuator)
         if rest_length is None:
-            elastic = not is_known(stiffness) or np.any(stiffness)
+            elastic = not proved(np.logical_not, stiffness)
             measured = {"stiffness": elastic, "potential": potential, "law": law}
             if needs := [f"`{what}`" for what, given in measured.items() if given]:
                 raise ValueError(
