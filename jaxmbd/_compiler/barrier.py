@@ -106,6 +106,13 @@ def _kept(order: str, letters: str) -> str:
     return "".join(x for x in order if x in letters)
 
 
+def sum_with_error(a: Array, b: Array) -> tuple[Array, Array]:
+    """a + b, and its rounding error if |a| is larger: (a + b) - a - b, which compilers would
+    simplify to 0. The error is constant to derivatives."""
+    x = materialise(a + b)
+    return x, jax.lax.stop_gradient((x - a) - b)
+
+
 def largest(x: Array) -> Array:
     """The largest of |x|, 0 if x is empty. NaN is passed over: `jnp.max` looks for it, which takes
     three times as long. Its derivative is 0."""

@@ -15,6 +15,7 @@ from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 from jaxtyping import Array, Bool, PyTree
 
+from .barrier import materialise_condition
 from .concrete import is_concrete
 
 # Up to this many steps, the start of each step is stored for the reverse pass: it takes too little
@@ -65,7 +66,10 @@ def without_tangents(fn: Callable, *operands: PyTree) -> Any:
 
 
 def tree_where(condition: bool | Bool[Array, ""], a: PyTree, b: PyTree) -> PyTree:
-    """`jnp.where(condition, a, b)` for all arrays of two pytrees."""
+    """`jnp.where(condition, a, b)` for all arrays of two pytrees, all from the same side: the
+    condition is computed once."""
+    if not is_concrete(condition):
+        condition = materialise_condition(jnp.asarray(condition))
     return jax.tree.map(lambda a, b: jnp.where(condition, a, b), a, b)
 
 

@@ -13,7 +13,7 @@ stay NumPy's, in double precision, and nothing is compiled.
 
 import functools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
 
 import jax
@@ -166,6 +166,17 @@ def apply_transpose(A: Float[Array, "n m *#rest"], x: Float[Array, "n *#rest"]) 
 def matrix_product(A: Float[Array, "m n *#rest"], B: Float[Array, "n k *#rest"]) -> Array:
     """A B."""
     return contracted(A[:, :, None], B[None], 1)
+
+
+def combined(axes: Sequence[Array], d: AnyArray) -> Float[Array, "3"]:
+    """The vector with the components d along three axes."""
+    (x, y, z), (e_x, e_y, e_z) = components(d), axes
+    return materialise_cotangent(x * e_x + y * e_y + z * e_z)
+
+
+def along_axes(axes: Sequence[Array], d: AnyArray) -> Float[Array, "3"]:
+    """The components of d along three axes."""
+    return materialise_cotangent(jnp.stack([dot(e, d) for e in axes]))
 
 
 def _quaternion_product(a, b):

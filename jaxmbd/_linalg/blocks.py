@@ -189,7 +189,7 @@ class BlockRoot(eqx.Module):
     """
 
     scale: Float[Array, "_rest *count"]
-    columns: Float[Array, "_rows _k *count"]
+    columns: Float[Array, "_rows _k *count"] = eqx.field(converter=materialise)
 
     @property
     def _zeros(self) -> int:

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
-from .._compiler import materialise, tree_where
+from .._compiler import sum_with_error, tree_where
 from .._printed import in_a_line, judged, printed
 from .._results import RESULTS
 from .._system import State
@@ -90,9 +90,7 @@ class StepperState(State):
 
         Reference: Kahan (1965), Further remarks on reducing truncation errors, Communications of
         the ACM 8."""
-        missing = h - self.lost
-        t = materialise(self.t + missing)
-        return t, jax.lax.stop_gradient((t - self.t) - missing)
+        return sum_with_error(self.t, h - self.lost)
 
     def held(self, good: Bool[Array, ""], old: "StepperState") -> "StepperState":
         """This state if the step was `good`, else the `old` one at this time."""

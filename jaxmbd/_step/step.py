@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
 from .._checks import check_gaps, check_no_gaps, check_system, with_dtype
-from .._compiler import as_one_program, is_known, materialise_condition
+from .._compiler import as_one_program, is_known
 from .._equations import equations, specialised
 from .._inputs import checked, not_negative_or_infinite, positive, traced_in_range
 from .._methods import (
@@ -219,7 +219,7 @@ def _step(stepper: Stepper, state: StepperState, h: Array, control: Control | No
     good = finite((new.q, new.v, new.multipliers, new.contacts))
     verdicts.append(RESULTS.where(good, RESULTS.successful, RESULTS.nonfinite_state))
     result = first_failure(state.result, *verdicts)
-    good = materialise_condition(result == RESULTS.successful)
+    good = result == RESULTS.successful
     return new.replace(lost=lost, result=result).held(good, state)
 
 

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from .._compiler import is_known, materialise, to_jax
+from .._compiler import is_known, to_jax
 from .._coordinates import (
     Plain,
     Product,
@@ -114,7 +114,7 @@ class Body(eqx.Module):
         w = algebra.matrix_product(R, inverse_root(self.inertia.tensor))
         if c is not None:
             w = jnp.concatenate([algebra.cross(c[:, None], w), w])
-        return materialise(w)
+        return w
 
     def momentum_of(
         self, orientation: Float[Array, "..."], v: Float[Array, "6 *rest"]
@@ -170,7 +170,7 @@ class Body(eqx.Module):
         """The mean of `inertial_force` over a step h [s] whose velocities are then `carried` on,
         which replaces the centrifugal force: (m g, c x m g - x x I x) with the `middle_spin` x."""
         R = _axes(orientation)
-        x = middle_spin(self.inertia.tensor, materialise(apply_transpose(R, omega)), h)
+        x = middle_spin(self.inertia.tensor, apply_transpose(R, omega), h)
         return _wrench(self._center(R), self._weight(gravity), self._spin_torque(R, x))
 
     def _weight(self, gravity: Float[Array, "3"]) -> Float[Array, "3 *rest"]:
@@ -337,7 +337,7 @@ def middle_spin(
     def newton(_, x):
         # The next iterate y: A y = A x - (I (x - omega) + h/2 x x I x), with A x = I x + h x x I x.
         y = momentum + 0.5 * h * algebra.cross(x, apply_matrix(tensor, x))
-        return materialise(apply_matrix(_inverse(tensor, x, h), y))
+        return apply_matrix(_inverse(tensor, x, h), y)
 
     return jax.lax.fori_loop(0, _ITERATIONS, newton, omega)
 

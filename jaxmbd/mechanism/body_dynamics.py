@@ -7,7 +7,6 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .._compiler import materialise
 from .._coordinates import apply_matrix, components, dot
 from .._linalg import BlockDiagonal, BlockRoot
 from .._types import Coordinates, RealScalarLike, Velocity
@@ -166,7 +165,7 @@ class PlanarDynamics(AbstractBodyDynamics):
             cx, cy = components(self._center(q))
             about_origin = moment + m * (cx * cx + cy * cy)
             M = [[m, o, -m * cy], [o, m, m * cx], [-m * cy, m * cx, about_origin]]
-            P = materialise(jnp.stack([cy * turn, -cx * turn, turn]))
+            P = jnp.stack([cy * turn, -cx * turn, turn])
         return BlockDiagonal(
             jnp.stack([jnp.stack(row) for row in M]),
             BlockRoot(jnp.stack([scale, scale]), P[:, None]),

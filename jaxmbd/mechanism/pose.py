@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from .._compiler import array_namespace, is_known, materialise_cotangent, refuted, split, to_jax
+from .._compiler import array_namespace, is_known, refuted, split, to_jax
 from .._coordinates import (
     AnyArray,
     QuaternionWorld,
@@ -16,7 +16,6 @@ from .._coordinates import (
     algebra,
     components,
     cross,
-    dot,
     quaternion_from_matrix,
     quaternion_to_matrix,
 )
@@ -122,13 +121,11 @@ class PoseWithAxes(Pose):
 
     @over_leading_axes
     def direction(self, d):
-        x, y, z = components(d)
-        e_x, e_y, e_z = self._axes
-        return materialise_cotangent(x * e_x + y * e_y + z * e_z)
+        return algebra.combined(self._axes, d)
 
     @over_leading_axes
     def local_direction(self, d):
-        return materialise_cotangent(jnp.stack([dot(e, d) for e in self._axes]))
+        return algebra.along_axes(self._axes, d)
 
     @over_leading_axes
     def rate(self, twist):

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Bool, Float
 
-from ..._compiler import materialise_condition
+from ..._compiler import tree_where
 from ..._coordinates import components, cross, dot
 from ..pose import Pose
 from ..relative import z_axis
@@ -152,13 +152,9 @@ def _least_overlap(h, p, u, half):
     corner = sign(m) * h
     w = cross(m, edge)
     s_edge = jnp.clip(dot(w, corner - p) / nonzero(dot(w, u), 1e-4), -half, half)
-    use_edge = materialise_condition(dot(edge, edges) > dot(face, faces) + 1e-6 * size)
-    return (
-        jnp.where(use_edge, dot(edge, edges), dot(face, faces)),
-        jnp.where(use_edge, m, toward),
-        jnp.where(use_edge, s_edge, s_face),
-        toward,
-    )
+    of_edge, of_face = dot(edge, edges), dot(face, faces)
+    use_edge = of_edge > of_face + 1e-6 * size
+    return (*tree_where(use_edge, (of_edge, m, s_edge), (of_face, toward, s_face)), toward)
 
 
 def _above(h, p, u, half, s, free) -> Float[Array, "2"]:
@@ -209,24 +205,23 @@ def box_box(a: Box, pose_a: Pose, b: Box, pose_b: Pose) -> ContactPoints:
     margin = _PREFERENCE * jnp.minimum(jnp.min(ha), jnp.min(hb))
     gap_edge, normal_edge, position_edge = _edges(A, ha, B, hb, pose_a.position, d)
     best_a, best_b = jnp.max(faces_a), jnp.max(faces_b)
-    use_b = materialise_condition(best_b > best_a + margin)
-    use_edge = materialise_condition(gap_edge > jnp.maximum(best_a, best_b) + margin)
-
-    faces = _faces(
-        jnp.where(use_b, B, A),
-        jnp.where(use_b, hb, ha),
-        one_hot_of_largest(jnp.where(use_b, faces_b, faces_a)),
-        jnp.where(use_b, A, B),
-        jnp.where(use_b, ha, hb),
-        jnp.where(use_b, pose_b.position, pose_a.position),
-        jnp.where(use_b, -d, d),
+    use_edge = gap_edge > jnp.maximum(best_a, best_b) + margin
+    # The box with the face, the other one, the direction to it, and its sign.
+    one, other, between, way = tree_where(
+        best_b > best_a + margin,
+        ((B, hb, faces_b, pose_b.position), (A, ha), -d, -jnp.ones_like(best_a)),
+        ((A, ha, faces_a, pose_a.position), (B, hb), d, jnp.ones_like(best_a)),
     )
-    faces = ContactPoints(faces.gap, faces.position, jnp.where(use_b, -faces.normal, faces.normal))
-    both = ContactPoints(
-        jnp.where(use_edge, gap_edge, faces.gap),
-        jnp.where(use_edge, position_edge[None], faces.position),
-        jnp.where(use_edge, normal_edge[None], faces.normal),
+    (axes_one, h_one, gaps, origin), (axes_other, h_other) = one, other
+    face = one_hot_of_largest(gaps)
+    faces = _faces(axes_one, h_one, face, axes_other, h_other, origin, between)
+    faces = ContactPoints(faces.gap, faces.position, way * faces.normal)
+    edge = jax.tree.map(
+        lambda x, like: jnp.broadcast_to(x, like.shape),
+        ContactPoints(gap_edge, position_edge, normal_edge),
+        faces,
     )
+    both = tree_where(use_edge, edge, faces)
     return both.where(~use_edge | (jnp.arange(_POINTS) == 0))
 
 

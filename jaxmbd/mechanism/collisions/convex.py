@@ -8,7 +8,7 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Float
 
-from ..._compiler import inverse, materialise, materialise_condition, tree_where
+from ..._compiler import inverse, materialise, tree_where
 from ..._contact import ABSENT
 from ..._coordinates import components, cross, dot
 from ..pose import Pose
@@ -173,12 +173,11 @@ def _sharpened(pair: _Pair, start: _Unknowns, c) -> _Unknowns:
     def step(_, state):
         (x, n, r, _), best = state
         new = scored(_newton(pair, x, n, c, r))
-        better = materialise_condition(new[3] < best[3])
-        return new, tree_where(better, new, best)
+        return new, tree_where(new[3] < best[3], new, best)
 
     first = scored(start)
     _, best = lax.fori_loop(0, _NEWTON_STEPS, step, (first, first))
-    worse = materialise_condition(pair.apart(best[1]) < pair.apart(first[1]) - 1e-5 * c)
+    worse = pair.apart(best[1]) < pair.apart(first[1]) - 1e-5 * c
     return tree_where(worse, first[0], best[0])
 
 
@@ -215,9 +214,8 @@ def _start(pair: _Pair) -> tuple[_Unknowns, Float[Array, ""]]:
             simplex = gjk(support, n, _ITERATIONS)
             _, new = unit(-simplex.nearest, n)
             new_apart = pair.apart(new)
-            better = materialise_condition(new_apart >= apart)
             on_a = mixed(simplex.weights, simplex.sources)
-            return jnp.where(better, new, n), jnp.where(better, new_apart, apart), on_a
+            return *tree_where(new_apart >= apart, (new, new_apart), (n, apart)), on_a
 
         return lax.fori_loop(0, _ROUNDS, step, (n, apart, jnp.zeros_like(n)))
 

@@ -10,7 +10,7 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Bool, Float, Int, Shaped
 
-from ..._compiler import materialise_condition, to_jax, tree_where
+from ..._compiler import to_jax, tree_where
 from ..._coordinates import cross, dot
 from ..._inputs import Shape, checked
 from .base import AbstractConvexShape, Face, dtype_of, farthest, index_of_farthest, row
@@ -159,8 +159,7 @@ def gjk(
         weights = _weights(points, (simplex.weights > 0) | free)
         new = Simplex(points, sources, weights)
         d, v = simplex.nearest, new.nearest
-        nearer = materialise_condition(dot(v, v) < dot(d, d))
-        return tree_where(nearer, new, simplex)
+        return tree_where(dot(v, v) < dot(d, d), new, simplex)
 
     w, source = support(start)
     one = (jnp.arange(4) == 0).astype(w.dtype)
