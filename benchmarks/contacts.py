@@ -91,7 +91,7 @@ def stack(count: int, half: float = 0.1) -> Scene:
         bodies.append(mbd.Body(f"{i}", inertia, position=place, velocity=speeds[i]))
         geom = f'<geom type="box" size="{half} {half} {half}" mass="1"/>'
         text += f'<body pos="{numbers(place)}"><freejoint/>{geom}</body>'
-    shape = mbd.Box([half] * 3)
+    shape = mbd.Box(size=[2 * half] * 3)
     return among(f"stack of {count} boxes", bodies, shape, text, speeds, 4 * count + 4)
 
 

@@ -71,12 +71,14 @@ def single(shape, inertia: mbd.Inertia) -> Callable[..., Start]:
 
 
 def box(half) -> Callable[..., Start]:
-    return single(mbd.Box(half), mbd.Inertia.box(size=[2 * x for x in half], mass=1.0))
+    return single(
+        mbd.Box(size=2 * np.array(half)), mbd.Inertia.box(size=[2 * x for x in half], mass=1.0)
+    )
 
 
 def cylinder(key) -> Start:
     inertia = mbd.Inertia.cylinder(radius=0.1, length=0.24, mass=1.0)
-    return single(mbd.Cylinder(0.1, 0.12), inertia)(key)
+    return single(mbd.Cylinder(radius=0.1, length=0.24), inertia)(key)
 
 
 def hull(key) -> Start:
@@ -91,7 +93,7 @@ def two(key) -> Start:
     key, key_mu, key_ratio = jr.split(key, 3)
     mu = jr.uniform(key_mu, minval=0.1, maxval=1.0)
     ratio = 10 ** jr.uniform(key_ratio, minval=-2.0, maxval=2.0)
-    shape = mbd.Box([0.1, 0.1, 0.1])
+    shape = mbd.Box(size=[0.2, 0.2, 0.2])
     low = mbd.Body("low", mbd.Inertia.box(size=[0.2, 0.2, 0.2], mass=1.0), position=[0.0, 0.0, 0.3])
     high = mbd.Body(
         "high", mbd.Inertia.box(size=[0.2, 0.2, 0.2], mass=ratio), position=[0.0, 0.0, 0.7]
@@ -110,8 +112,8 @@ def gripper(key) -> Start:
     key_turn, key_mu, key_mass, key_shift = jr.split(key, 4)
     mu = jr.uniform(key_mu, minval=0.1, maxval=1.0)
     mass = 10 ** jr.uniform(key_mass, minval=-1.0, maxval=1.0)
-    finger = mbd.Box([0.02, 0.05, 0.08])
-    cube = mbd.Box([0.05, 0.05, 0.05])
+    finger = mbd.Box(size=[0.04, 0.1, 0.16])
+    cube = mbd.Box(size=[0.1, 0.1, 0.1])
     inertia = mbd.Inertia.box(size=[0.04, 0.1, 0.16], mass=0.5)
     ends = {"left": [-0.15, 0.0, 0.5], "right": [0.15, 0.0, 0.5]}
     left, right = (mbd.Body(name, inertia, position=end) for name, end in ends.items())

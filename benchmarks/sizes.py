@@ -154,7 +154,7 @@ CASES: dict[str, Callable[[], Case]] = {
     "four_bar": lambda: of_mechanism(four_bar(), mbd.VelocityImpulse()),
     "six_joints": lambda: of_mechanism(six_joints(), mbd.VelocityImpulse(), differentiated=False),
     "box": lambda: of_mechanism(
-        on_floor(mbd.Box([0.2, 0.2, 0.1]), 0.05), mbd.ContactImpulse(), differentiated=False
+        on_floor(mbd.Box(size=[0.4, 0.4, 0.2]), 0.05), mbd.ContactImpulse(), differentiated=False
     ),
     "impact": lambda: of_mechanism(on_floor(mbd.Sphere(0.1), 0.11), LOCATED),
     "lanes": in_lanes,

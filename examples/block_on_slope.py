@@ -31,7 +31,7 @@ def block(friction, angle, speed):
         position=[0, 0, SIZE[2] / 2],
         velocity=jnp.stack([speed, 0 * speed, 0 * speed]),
     )
-    shape = mbd.Box(np.array(SIZE) / 2)
+    shape = mbd.Box(size=SIZE)
     slope = mbd.Contact("slope", "ground", body, mbd.HalfSpace(), shape, friction=friction)
     down = GRAVITY * jnp.stack([-jnp.sin(angle), 0 * angle, -jnp.cos(angle)])
     return mbd.Mechanism([body], contacts=[slope], gravity=down)

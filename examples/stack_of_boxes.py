@@ -41,7 +41,7 @@ def stack_and_ball(friction, speed, count=COUNT):
         position=[-SIDE / 2 - RADIUS - GAP, 0, SIDE * (count - 1.5)],
         velocity=jnp.stack([speed, 0 * speed, rise * speed / SPEED]),
     )
-    cube, sphere = mbd.Box([SIDE / 2] * 3), mbd.Sphere(RADIUS)
+    cube, sphere = mbd.Box(size=[SIDE] * 3), mbd.Sphere(RADIUS)
     pieces = [("ground", mbd.HalfSpace()), *((box, cube) for box in boxes)]
     contacts = mbd.contacts_among(pieces, law=mbd.ContactLaw(friction))
     contacts.append(mbd.Contact("ground-ball", "ground", ball, mbd.HalfSpace(), sphere))

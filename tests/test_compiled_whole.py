@@ -73,7 +73,7 @@ def test_too_late_is_said(monkeypatch):
     assert os.environ["XLA_FLAGS"] == "--a=1"
 
 
-SHAPE = mbd.Box([0.15, 0.025, 0.025])
+SHAPE = mbd.Box(size=[0.3, 0.05, 0.05])
 
 
 def dropped(height):

@@ -188,10 +188,10 @@ def _skeleton(body: Body, points: list[np.ndarray], color: Color, size: float) -
 # The kinds and sizes of shapes that are no meshes.
 _KINDS: dict[type, Callable[[Any], tuple]] = {
     Sphere: lambda s: ("sphere", s.radius),
-    Ellipsoid: lambda s: ("ellipsoid", s.semi_axes),
-    Box: lambda s: ("box", s.half_sizes),
-    Cylinder: lambda s: ("cylinder", s.radius, s.half_length),
-    Capsule: lambda s: ("capsule", s.radius, s.half_length),
+    Ellipsoid: lambda s: ("ellipsoid", s.semiaxes),
+    Box: lambda s: ("box", np.asarray(s.size) / 2),
+    Cylinder: lambda s: ("cylinder", s.radius, np.asarray(s.length) / 2),
+    Capsule: lambda s: ("capsule", s.radius, np.asarray(s.length) / 2),
     Disc: lambda s: ("cylinder", s.radius, 0.02 * s.radius),
     HalfSpace: lambda _: ("plane",),
     HeightField: lambda _: ("field",),

@@ -22,13 +22,14 @@ from ..mechanism import (
 from .loaded import Visual
 from .source import MjModel, Source
 
-# The shape of each kind of `Visual`, and its fields with the numbers of `Visual.size`.
-_SOLIDS: dict[str, tuple[Callable[..., AbstractShape], tuple[str, ...]]] = {
-    "sphere": (Sphere, ("radius",)),
-    "capsule": (Capsule, ("radius", "half_length")),
-    "cylinder": (Cylinder, ("radius", "half_length")),
-    "ellipsoid": (Ellipsoid, ("semi_axes",)),
-    "box": (Box, ("half_sizes",)),
+# The shape of each kind of `Visual`; its fields, and how long they are in the units of
+# `Visual.size`, which has half lengths.
+_SOLIDS: dict[str, tuple[Callable[..., AbstractShape], dict[str, int]]] = {
+    "sphere": (Sphere, {"radius": 1}),
+    "capsule": (Capsule, {"radius": 1, "length": 2}),
+    "cylinder": (Cylinder, {"radius": 1, "length": 2}),
+    "ellipsoid": (Ellipsoid, {"semiaxes": 1}),
+    "box": (Box, {"size": 2}),
 }
 _SIZES = {"sphere": 1, "capsule": 2, "cylinder": 2, "ellipsoid": 3, "box": 3, "plane": 2, "mesh": 0}
 
@@ -40,14 +41,16 @@ def touching(kind: str, size: Sequence[float]) -> AbstractShape | None:
     if kind not in _SOLIDS:
         return None
     made, fields = _SOLIDS[kind]
-    return made(*size) if len(fields) == len(size) else made(np.array(size))
+    given = size if len(fields) == len(size) else [np.array(size)]
+    return made(**{name: k * x for (name, k), x in zip(fields.items(), given, strict=True)})
 
 
 def kind_and_size(shape: AbstractShape) -> tuple[str, list[float]] | None:
     """The inverse of `touching` for solids; `None` for other shapes."""
     for kind, (made, fields) in _SOLIDS.items():
         if type(shape) is made:
-            return kind, [float(x) for name in fields for x in np.ravel(getattr(shape, name))]
+            values = [np.ravel(getattr(shape, name)) / k for name, k in fields.items()]
+            return kind, np.concatenate(values).tolist()
     return None
 
 

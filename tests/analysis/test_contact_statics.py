@@ -134,9 +134,7 @@ def test_box_on_slope():
     tilted = GRAVITY * np.array([np.sin(slope), 0.0, -np.cos(slope)])
     size = [0.2, 0.2, 0.2]
     body = mbd.Body("box", mbd.Inertia.box(size=size, mass=mass), position=[0.0, 0.0, 0.1])
-    floor = mbd.Contact(
-        "floor", "ground", body, mbd.HalfSpace(), mbd.Box(np.array(size) / 2), friction=mu
-    )
+    floor = mbd.Contact("floor", "ground", body, mbd.HalfSpace(), mbd.Box(size=size), friction=mu)
     box = mbd.Mechanism([body], contacts=[floor], gravity=tilted)
     found = equilibrium(box, box.state())
     normal, *aside = np.sum(found.report.contact_force, axis=0)

@@ -29,9 +29,13 @@ UP, IDENTITY = np.array([0.0, 0.0, 1.0]), np.array([1.0, 0.0, 0.0, 0.0])
 TETRAHEDRON = np.array([[0.6, 0.5, 0.5], [0.5, -0.6, -0.5], [-0.5, 0.5, -0.7], [-0.5, -0.5, 0.4]])
 WAVES = 0.1 * np.sin(np.arange(9.0))[:, None] * np.cos(np.arange(8.0))[None]
 
-SPHERE, CAPSULE, ROD = Sphere(0.4), Capsule(0.3, 0.6), Capsule(0.2, 0.9)
-BOX, BRICK, CYLINDER = Box([0.5, 0.6, 0.4]), Box([0.3, 0.9, 0.5]), Cylinder(0.5, 0.4)
-ELLIPSOID, HULL = Ellipsoid([0.4, 0.6, 0.8]), ConvexPoints(TETRAHEDRON)
+SPHERE, CAPSULE, ROD = Sphere(0.4), Capsule(radius=0.3, length=1.2), Capsule(radius=0.2, length=1.8)
+BOX, BRICK, CYLINDER = (
+    Box(size=[1.0, 1.2, 0.8]),
+    Box(size=[0.6, 1.8, 1.0]),
+    Cylinder(radius=0.5, length=0.8),
+)
+ELLIPSOID, HULL = Ellipsoid(semiaxes=[0.4, 0.6, 0.8]), ConvexPoints(TETRAHEDRON)
 GROUND, TERRAIN = HalfSpace(), HeightField(WAVES, [0.5, 0.6])
 
 
@@ -56,7 +60,7 @@ BOXES = named([(BOX, BRICK)])
 SEARCHED = named(
     [
         (CYLINDER, BOX),
-        (CYLINDER, Cylinder(0.3, 0.7)),
+        (CYLINDER, Cylinder(radius=0.3, length=1.4)),
         (ELLIPSOID, SPHERE),
         (ELLIPSOID, CYLINDER),
         (HULL, CAPSULE),
@@ -239,7 +243,7 @@ def extent(shape, n):
         case Disc():
             return shape.radius[:, None] * across
         case Ellipsoid():
-            return np.linalg.norm(n * shape.semi_axes[:, None], axis=-1)
+            return np.linalg.norm(n * shape.semiaxes[:, None], axis=-1)
         case ConvexPoints():
             return np.max(n @ np.swapaxes(shape.points, 1, 2), axis=-1)
 

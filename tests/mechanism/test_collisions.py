@@ -112,11 +112,11 @@ def test_a_capsule_that_sinks_into_a_face_has_points_at_both_ends():
     bend, up = np.linspace(-0.08, 0.08, pairs.COUNT), np.eye(3)[2]
     still = np.tile(pairs.IDENTITY, (pairs.COUNT, 1))
     lying = pairs.turn(np.outer(bend - np.pi / 2, np.eye(3)[0]))
-    middle = np.tile(np.asarray(pairs.BOX.half_sizes) * up, (pairs.COUNT, 1))
+    middle = np.tile(np.asarray(pairs.BOX.size) / 2 * up, (pairs.COUNT, 1))
     box, capsule = pairs.many(pairs.BOX), pairs.many(pairs.CAPSULE)
     points = pairs.of_many(box, Pose(0 * middle, still), capsule, Pose(middle, lying))
-    radius, half = map(np.asarray, (pairs.CAPSULE.radius, pairs.CAPSULE.half_length))
-    reach = half * np.sin(np.abs(bend))
+    radius, length = map(np.asarray, (pairs.CAPSULE.radius, pairs.CAPSULE.length))
+    reach = length / 2 * np.sin(np.abs(bend))
     gaps = np.stack([-reach, reach], axis=1) - radius
     np.testing.assert_allclose(points.gap, gaps, atol=1e-14)
     np.testing.assert_allclose(points.normal, np.tile(up, (pairs.COUNT, 2, 1)), atol=1e-14)
@@ -297,8 +297,8 @@ def test_pairs_without_contact_points():
     [
         (lambda: Sphere(-1.0), "`radius` of Sphere must be positive and finite, but is -1.0"),
         (lambda: Sphere("wide"), "`radius` of Sphere must be a number, but is 'wide'"),
-        (lambda: Capsule(np.nan, 1.0), "`radius` of Capsule must be positive"),
-        (lambda: Box([1.0, 2.0]), r"`half_sizes` of Box must have shape \(3,\), but has \(2,\)"),
+        (lambda: Capsule(radius=np.nan, length=1.0), "`radius` of Capsule must be positive"),
+        (lambda: Box(size=[1.0, 2.0]), r"`size` of Box must have shape \(3,\), but has \(2,\)"),
         (lambda: ConvexPoints(np.zeros((0, 3))), "`points` of ConvexPoints must hold a corner"),
         (lambda: ConvexPoints([[0.0, np.nan, 2.0]]), "`points` of ConvexPoints must be finite"),
         (lambda: HeightField([[1.0, 2.0]], [1.0, 1.0]), "nx, ny >= 2, but has"),

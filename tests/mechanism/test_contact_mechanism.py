@@ -154,7 +154,7 @@ def test_tangents():
     np.testing.assert_array_equal(B[52], np.eye(3)[[2, 0, 1]])
 
 
-BODY, CUBE = box("box", (0.0, 0.0, 0.5)), mbd.Box((0.5, 0.5, 0.5))
+BODY, CUBE = box("box", (0.0, 0.0, 0.5)), mbd.Box(size=(1.0, 1.0, 1.0))
 OTHER = box("other", (0.0, 0.0, 2.0))
 HINGE = mbd.Revolute("hinge", "ground", BODY, point=(0, 0, 0), axis=(0.0, 1.0, 0.0))
 

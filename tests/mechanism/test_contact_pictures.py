@@ -32,7 +32,7 @@ OPEN, STICK, SLIP = mbd.reports.ContactState
 X, Y, Z = np.eye(3)
 WEIGHT, MU, STEP = 2.0 * 9.81, 0.5, 1e-2
 INERTIA = mbd.Inertia.box(size=[1.0, 0.8, 0.6], mass=2.0)
-BLOCK = mbd.Box((0.5, 0.4, 0.3))
+BLOCK = mbd.Box(size=(1.0, 0.8, 0.6))
 FLAT, SPACE = View(X, Z, -Z, True), View(X, Z, -Z, False)
 # An orientation along no axis.
 TILTED = np.array([0.9, 0.2, -0.3, 0.25]) / np.linalg.norm([0.9, 0.2, -0.3, 0.25])
@@ -188,10 +188,10 @@ def reach(shape, R, i):
 SHAPES = [
     mbd.Sphere(0.4),
     BLOCK,
-    mbd.Capsule(0.2, 0.4),
-    mbd.Cylinder(0.35, 0.3),
+    mbd.Capsule(radius=0.2, length=0.8),
+    mbd.Cylinder(radius=0.35, length=0.6),
     mbd.Disc(0.4),
-    mbd.Ellipsoid([0.5, 0.3, 0.2]),
+    mbd.Ellipsoid(semiaxes=[0.5, 0.3, 0.2]),
     mbd.ConvexPoints(CORNERS),
 ]
 

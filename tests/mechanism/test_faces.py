@@ -19,8 +19,8 @@ CUBE = ConvexPoints(np.array(list(itertools.product((-0.5, 0.5), repeat=3))))
 BASE = np.array([[0.5, 0.0], [0.0, 0.1], [-0.5, 0.0], [0.1, -0.4]])
 WITHIN = [[0.05, -0.1, 0.0], [0.0, -0.2, 0.0], [0.1, -0.1, 0.0]]
 PYRAMID = ConvexPoints(np.concatenate([np.c_[BASE, 4 * [0.0]], [[0.0, 0.0, 0.5]], WITHIN]))
-SLAB, DRUM = Box([1.0, 0.7, 0.3]), Cylinder(0.8, 0.2)
-SMALL, BLOCK = Box([0.2, 0.2, 0.4]), Box([0.5, 0.5, 0.5])
+SLAB, DRUM = Box(size=[2.0, 1.4, 0.6]), Cylinder(radius=0.8, length=0.4)
+SMALL, BLOCK = Box(size=[0.4, 0.4, 0.8]), Box(size=[1.0, 1.0, 1.0])
 
 
 def outline(n, radius, start=0.0):
@@ -54,7 +54,7 @@ STANDING = [
     (PYRAMID, 0.0, SLAB, 0.3, (0.0, 0.1), 0.0, BASE + [0.0, 0.1]),
     (PYRAMID, 0.0, CUBE, 0.5, (0.0, 0.1), 0.0, BASE + [0.0, 0.1]),
     (CUBE, 0.5, DRUM, 0.2, (0.0, 0.0), 1.0, outline(4, 0.5**0.5, np.pi / 4 + 1)),
-    (SLAB, 0.3, Cylinder(0.5, 0.2), 0.2, (0.4, 0.1), 0.0, outline(8, 0.5)),
+    (SLAB, 0.3, Cylinder(radius=0.5, length=0.4), 0.2, (0.4, 0.1), 0.0, outline(8, 0.5)),
     (SMALL, 0.4, SLAB, 0.3, (0.3, 0.2), 0.3, outline(4, 0.08**0.5, np.pi / 4 + 0.3) + [0.3, 0.2]),
     (BLOCK, 0.5, BLOCK, 0.5, (0.0, 0.0), 1e-9, outline(4, 0.5**0.5, np.pi / 4)),
     (BLOCK, 0.5, BLOCK, 0.5, (0.0, 0.0), np.pi / 4, outline(8, 0.5 / np.cos(np.pi / 8), np.pi / 8)),
@@ -143,7 +143,7 @@ def test_tilted_cylinder_has_the_gaps_of_points_of_its_rim(tilt):
 def test_parallel_round_sides_touch_at_both_ends_of_what_they_share():
     """By s^2 / (2 (r + r')) more than where they cross, where their lines are s aside, up to the
     fourth power."""
-    upper, r = Capsule(0.3, 0.2), 0.5 + 0.3
+    upper, r = Capsule(radius=0.3, length=0.4), 0.5 + 0.3
     below, crossing = pairs.one_of(pairs.lying(np.zeros(3)), 0), np.array([0.1, 0.0, 0.5])
     for angle in (0.0, 1e-9, 1e-5, 0.01):
         at = pairs.one_of(pairs.lying([0.1, 0.0, r], angle), 0)

@@ -30,7 +30,9 @@ def knee(**law):
     low = mbd.Body("low", BOX, position=[2.0, 0, -0.05])
     arm = mbd.Body("arm", BOX, position=[0.25, 0, 1.0])
     hinge = mbd.Revolute("knee", "ground", arm, point=[0, 0, 1.0], axis=[0, 1, 0], limits=(0.3, 2))
-    floor = mbd.Contact("floor", "ground", low, mbd.HalfSpace(), mbd.Box([0.1, 0.1, 0.1]), **law)
+    floor = mbd.Contact(
+        "floor", "ground", low, mbd.HalfSpace(), mbd.Box(size=[0.2, 0.2, 0.2]), **law
+    )
     return mbd.Mechanism([low, arm], [hinge], contacts=[floor, mbd.JointLimit(hinge, **law)])
 
 

@@ -28,10 +28,10 @@ def shown(shape, other=None):
     "shape, kind, size",
     [
         (mbd.Sphere(0.3), "sphere", (0.3,)),
-        (mbd.Box((0.1, 0.2, 0.3)), "box", (0.1, 0.2, 0.3)),
-        (mbd.Capsule(0.1, 0.4), "capsule", (0.1, 0.4)),
-        (mbd.Cylinder(0.1, 0.4), "cylinder", (0.1, 0.4)),
-        (mbd.Ellipsoid((0.1, 0.2, 0.3)), "ellipsoid", (0.1, 0.2, 0.3)),
+        (mbd.Box(size=(0.2, 0.4, 0.6)), "box", (0.1, 0.2, 0.3)),
+        (mbd.Capsule(radius=0.1, length=0.8), "capsule", (0.1, 0.4)),
+        (mbd.Cylinder(radius=0.1, length=0.8), "cylinder", (0.1, 0.4)),
+        (mbd.Ellipsoid(semiaxes=(0.1, 0.2, 0.3)), "ellipsoid", (0.1, 0.2, 0.3)),
     ],
     ids=lambda x: type(x).__name__,
 )

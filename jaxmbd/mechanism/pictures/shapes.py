@@ -90,11 +90,11 @@ def _capsule(radius: float, half: float) -> Mesh:
 # Those of other shapes are their hulls, without edges.
 _MESHES: dict[type, Callable] = {
     Sphere: lambda s: _ball(np.asarray(s.radius)),
-    Ellipsoid: lambda s: _ball(np.asarray(s.semi_axes)),
-    Box: lambda s: _box(np.asarray(s.half_sizes)),
-    Cylinder: lambda s: _cylinder(float(s.radius), float(s.half_length)),
+    Ellipsoid: lambda s: _ball(np.asarray(s.semiaxes)),
+    Box: lambda s: _box(np.asarray(s.size) / 2),
+    Cylinder: lambda s: _cylinder(float(s.radius), float(s.length) / 2),
     Disc: lambda s: ([circle(float(s.radius), 0.0, 48)], _wheel(float(s.radius), 0.0)),
-    Capsule: lambda s: _capsule(float(s.radius), float(s.half_length)),
+    Capsule: lambda s: _capsule(float(s.radius), float(s.length) / 2),
     ConvexPoints: lambda s: (hull(s), [_closed(face) for face in hull(s)]),
 }
 

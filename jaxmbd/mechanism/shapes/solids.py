@@ -46,23 +46,25 @@ class Sphere(AbstractConvexShape):
 
 
 class Capsule(AbstractConvexShape):
-    """All points within `radius` of a segment along the z axis, from -`half_length` to
-    `half_length`: a cylinder between two half balls.
+    """A cylinder between two half balls: all points within `radius` of a segment of this `length`
+    along the z axis, whose middle is the origin.
 
-    **Fields:** `radius` [m]; `half_length` of the segment [m].
+    **Fields:** `radius` [m]; `length` of the segment [m], without the half balls.
     """
 
     radius: Float[Array, ""]
-    half_length: Float[Array, ""]
+    length: Float[Array, ""]
 
     @checked
-    def __init__(
-        self, radius: Annotated[Number, positive], half_length: Annotated[Number, positive]
-    ):
-        """**Arguments:** both > 0 [m]."""
-        dtype = common_dtype(radius, half_length)
-        self.radius = to_jax(radius, dtype)
-        self.half_length = to_jax(half_length, dtype)
+    def __init__(self, *, radius: Annotated[Number, positive], length: Annotated[Number, positive]):
+        """**Arguments:** both > 0 [m], as in `Inertia.capsule`."""
+        dtype = common_dtype(radius, length)
+        self.radius, self.length = to_jax(radius, dtype), to_jax(length, dtype)
+
+    @property
+    def half_length(self) -> Float[Array, ""]:
+        """Half the length of the segment [m]."""
+        return self.length / 2
 
     @property
     def margin(self):
@@ -94,19 +96,24 @@ _SIGNS = np.array(list(itertools.product((-1.0, 1.0), repeat=3)))
 class Box(AbstractConvexShape):
     """A block centred at the origin of its frame, with its edges along the axes.
 
-    **Fields:** `half_sizes`: half the lengths of the edges along x, y and z, shape `(3,)` [m].
+    **Fields:** `size`: the lengths of the edges along x, y and z, shape `(3,)` [m].
     """
 
-    half_sizes: Float[Array, "3"]
+    size: Float[Array, "3"]
 
     @checked
-    def __init__(self, half_sizes: Annotated[Vector, positive]):
-        """**Arguments:** `half_sizes`: three numbers > 0 [m]."""
-        self.half_sizes = to_jax(half_sizes, dtype_of(half_sizes))
+    def __init__(self, *, size: Annotated[Vector, positive]):
+        """**Arguments:** `size`: three numbers > 0 [m], as in `Inertia.box`."""
+        self.size = to_jax(size, dtype_of(size))
+
+    @property
+    def half_sizes(self) -> Float[Array, "3"]:
+        """The farthest coordinates along x, y and z [m]."""
+        return self.size / 2
 
     @property
     def margin(self):
-        return to_jax(np.zeros(()), self.half_sizes.dtype)
+        return to_jax(np.zeros(()), self.size.dtype)
 
     def support(self, d):
         return jnp.where(d < 0, -self.half_sizes, self.half_sizes)
@@ -117,7 +124,7 @@ class Box(AbstractConvexShape):
     def feet(self, down):
         """The eight corners."""
         del down
-        return jnp.asarray(_SIGNS, self.half_sizes.dtype) * self.half_sizes[None]
+        return jnp.asarray(_SIGNS, self.size.dtype) * self.half_sizes[None]
 
     def face(self, d):
         """The face most nearly normal to d."""
@@ -135,22 +142,24 @@ _ENDS = np.repeat([-1.0, 1.0], 4)
 
 
 class Cylinder(AbstractConvexShape):
-    """A solid cylinder about the z axis, from -`half_length` to `half_length`.
+    """A solid cylinder about the z axis, whose middle is the origin.
 
-    **Fields:** `radius` [m]; `half_length` [m].
+    **Fields:** `radius` [m]; `length` [m].
     """
 
     radius: Float[Array, ""]
-    half_length: Float[Array, ""]
+    length: Float[Array, ""]
 
     @checked
-    def __init__(
-        self, radius: Annotated[Number, positive], half_length: Annotated[Number, positive]
-    ):
-        """**Arguments:** both > 0 [m]."""
-        dtype = common_dtype(radius, half_length)
-        self.radius = to_jax(radius, dtype)
-        self.half_length = to_jax(half_length, dtype)
+    def __init__(self, *, radius: Annotated[Number, positive], length: Annotated[Number, positive]):
+        """**Arguments:** both > 0 [m], as in `Inertia.cylinder`."""
+        dtype = common_dtype(radius, length)
+        self.radius, self.length = to_jax(radius, dtype), to_jax(length, dtype)
+
+    @property
+    def half_length(self) -> Float[Array, ""]:
+        """The farthest z [m]."""
+        return self.length / 2
 
     @property
     def margin(self):
@@ -196,25 +205,25 @@ _ITERATIONS = 8
 class Ellipsoid(AbstractConvexShape):
     """A solid ellipsoid centred at the origin of its frame.
 
-    **Fields:** `semi_axes` along x, y and z, shape `(3,)` [m].
+    **Fields:** `semiaxes` along x, y and z, shape `(3,)` [m].
     """
 
-    semi_axes: Float[Array, "3"]
+    semiaxes: Float[Array, "3"]
 
     @checked
-    def __init__(self, semi_axes: Annotated[Vector, positive]):
-        """**Arguments:** `semi_axes`: three numbers > 0 [m]."""
-        self.semi_axes = to_jax(semi_axes, dtype_of(semi_axes))
+    def __init__(self, *, semiaxes: Annotated[Vector, positive]):
+        """**Arguments:** `semiaxes`: three numbers > 0 [m], as in `Inertia.ellipsoid`."""
+        self.semiaxes = to_jax(semiaxes, dtype_of(semiaxes))
 
     @property
     def margin(self):
-        return to_jax(np.zeros(()), self.semi_axes.dtype)
+        return to_jax(np.zeros(()), self.semiaxes.dtype)
 
     def support(self, d):
-        scaled = self.semi_axes * d
+        scaled = self.semiaxes * d
         norm2 = jnp.sum(scaled * scaled)
         zero = norm2 == 0
-        return self.semi_axes * scaled / jnp.sqrt(jnp.where(zero, 1.0, norm2))
+        return self.semiaxes * scaled / jnp.sqrt(jnp.where(zero, 1.0, norm2))
 
     def nearest(self, p):
         """p_i a_i^2 / (a_i^2 + t) along each axis, with the t >= 0 that puts a p outside on the
@@ -223,13 +232,13 @@ class Ellipsoid(AbstractConvexShape):
         t is the root of 1 - 1/s, s = |a_i p_i / (a_i^2 + t)|, a convex and nearly linear function.
         Newton's method finds it from below (Hebden, An algorithm for minimization using exact
         second derivatives, 1973). Derivatives are those of one more step."""
-        a, q = lax.stop_gradient((self.semi_axes, p))
+        a, q = lax.stop_gradient((self.semiaxes, p))
         # Lower bounds of the root: with the largest semi-axis for all axes, or with one term alone.
         least = jnp.sqrt(dot(a * q, a * q)) - jnp.max(a) ** 2
         t = jnp.maximum(jnp.maximum(jnp.max(jnp.abs(a * q) - a * a), least), 0.0)
         t = lax.fori_loop(0, _ITERATIONS, lambda _, t: jnp.maximum(_step(a, q, t), 0.0), t)
-        t = _step(self.semi_axes, p, lax.stop_gradient(t))
-        a2 = self.semi_axes * self.semi_axes
+        t = _step(self.semiaxes, p, lax.stop_gradient(t))
+        a2 = self.semiaxes * self.semiaxes
         return p * (a2 / (a2 + jnp.where(t > 0, t, 0.0)))
 
     def feet(self, down):
