@@ -31,18 +31,19 @@ Solver: TypeAlias = optx.AbstractMinimiser | optx.AbstractLeastSquaresSolver
 
 class Iterate(NamedTuple):
     """The state of a search: the unknowns, the state of the minimiser, the auxiliary output of the
-    function before the last step, whether the search is over, and whether all steps were finite."""
+    function before the last step, whether the search is over, and whether it was `sound`: all steps
+    were finite, and the solver reports no failure."""
 
     y: PyTree
     state: PyTree
     aux: PyTree
     done: Bool[Array, ""]
-    finite: Bool[Array, ""]
+    sound: Bool[Array, ""]
 
     @property
     def result(self) -> RESULTS:
         """The verdict on the search, whose flags are known."""
-        if not self.finite:
+        if not self.sound:
             return RESULTS.stuck
         return RESULTS.successful if self.done else RESULTS.max_iterations_reached
 
@@ -73,14 +74,15 @@ def next_iterate(
     # Optax counts with integers of two sizes.
     with jax.numpy_dtype_promotion("standard"):
         y, state, aux = solver.step(fn, here.y, args, {}, here.state, frozenset())
-        done, _ = solver.terminate(fn, y, args, {}, state, frozenset())
+        done, verdict = solver.terminate(fn, y, args, {}, state, frozenset())
     y = project(y)
     each = jax.tree.map(lambda x: jnp.all(jnp.isfinite(x)), y)
     finite = here.done | jax.tree.reduce(jnp.logical_and, each, jnp.array(True))
     stays = here.done | ~finite
     select = lambda a, b: jnp.where(stays, a, b) if eqx.is_array(a) else b  # noqa: E731
     y, state, aux = jax.tree.map(select, here[:3], (y, state, aux))
-    return Iterate(y, state, aux, done | stays, here.finite & finite)
+    sound = here.done | (finite & (~done | (verdict == optx.RESULTS.successful)))
+    return Iterate(y, state, aux, done | stays, here.sound & sound)
 
 
 def as_minimiser(

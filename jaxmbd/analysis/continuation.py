@@ -448,7 +448,9 @@ def _limit_of(problem: Family, near: _Point, index: int, state: State) -> Branch
     return _special(state, near.x, near.q, index, dp / np.linalg.norm(dp))
 
 
-def _special(state: State, x: Array, q: Coordinates, index: int, direction: Any) -> BranchPoint:
+def _special(
+    state: State, x: np.ndarray | Array, q: ArrayLike, index: int, direction: ArrayLike
+) -> BranchPoint:
     there = State(state.t, to_jax(q), to_jax(np.zeros_like(state.v)))
     return BranchPoint(float(x), there, index, to_jax(direction))
 

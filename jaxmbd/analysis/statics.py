@@ -188,7 +188,7 @@ class _Back(NamedTuple):
         return tree_where(falls, _Back(q, dp, size, longer), self._replace(share=self.share / 2))
 
 
-class Search(NamedTuple, Generic[Place]):
+class Search(NamedTuple):
     """The state of the search: the current place; the `last` one that satisfied the constraints,
     with the largest acceleration `left` there, the `error` relative to the forces that act, and
     whether the step from there was `short`, to take a root; the stiffness; the step h; the `share`
@@ -196,8 +196,8 @@ class Search(NamedTuple, Generic[Place]):
     number of evaluations in a row (`closing`); the iteration k; and whether the search has `ended`.
     """
 
-    at: Place
-    last: Place
+    at: PyTree
+    last: PyTree
     left: Float[Array, ""]
     error: Float[Array, ""]
     short: Bool[Array, ""]
@@ -219,7 +219,7 @@ def search(
     newton: RealScalarLike,
     tolerance: RealScalarLike,
     max_iterations: int | Int[Array, ""],
-) -> Search[Place]:
+) -> Search:
     """Search from q by steps of the overdamped motion. Where forces drive the system away, h is at
     most `newton`, or what still leads downhill, if that is more. `rest`: v = 0."""
     dtype, retract = q.dtype, statics.system.retract

@@ -2,7 +2,7 @@
 
 import abc
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar, Self, TypeVar, Unpack
+from typing import Any, ClassVar, TypeVar, Unpack
 
 import equinox as eqx
 import jax
@@ -30,7 +30,7 @@ class AbstractFramed(Extensible):
     def frames(self) -> tuple[Pose, ...]:
         """Poses of the frames relative to their bodies."""
 
-    def completed(self) -> Self:
+    def completed(self) -> "AbstractFramed":
         """The same with what follows from joints of which only the names were known before.
         Default: itself."""
         return self

@@ -385,7 +385,7 @@ class CoordinateConstraint(AbstractConstraint):
         exact = jnp.all(jnp.abs(jnp.abs(size) - count * base) <= close * jnp.abs(size))
         return 2 * math.pi * base, exact & (total > 0)
 
-    def _factors(self) -> Float[Array, " angles"] | None:
+    def _factors(self) -> Float[Array | np.ndarray, " angles"] | None:
         """The derivatives of Phi by the angles, `None` if they are not constant."""
         x = self.coordinate.factors_of_angles
         if self.of is None:
@@ -418,7 +418,7 @@ class CoordinateConstraint(AbstractConstraint):
         return True if self._factors() is None else ~self._period()[1]
 
 
-def _whole_numbers(factors: Float[Array, " angles"] | None, count: int) -> np.ndarray:
+def _whole_numbers(factors: Float[Array | np.ndarray, " angles"] | None, count: int) -> np.ndarray:
     """Whole numbers in the ratio of the sizes of these factors, 0 where they are not found or not
     known."""
     if factors is None or not is_known(factors):

@@ -3,7 +3,7 @@
 import abc
 import dataclasses
 from collections.abc import Callable
-from typing import Annotated, Any, ClassVar, Self
+from typing import Annotated, Any, ClassVar
 
 import equinox as eqx
 import jax
@@ -222,15 +222,15 @@ class AbstractBounded(AbstractControl):
         return type(self)(within(self.control, t, q, v), self.lower, self.upper)
 
     @abc.abstractmethod
-    def start(self) -> Self:
+    def start(self) -> "AbstractBounded":
         """The control with which a search starts, whose u is as near to that of the unbounded
         control as its derivatives allow."""
 
     @abc.abstractmethod
-    def projected(self) -> Self:
+    def projected(self) -> "AbstractBounded":
         """The control after a step of an optimiser."""
 
-    def _with_values(self, new: Callable[[Array], Array]) -> Self:
+    def _with_values(self, new: Callable[[Array], Array]) -> "AbstractBounded":
         """The control with other values in its table."""
         return eqx.tree_at(lambda c: c.control.values, self, replace_fn=new)
 

@@ -219,9 +219,9 @@ def _first_round(setting: Setting, control: Control) -> _Round:
 def _restart(setting: Setting, here: _Round) -> _Round:
     """The round with a new state of the minimiser."""
     minimiser, args, _ = setting.search(here)
-    y, _, aux, done, finite = here.iterate
+    y, _, aux, done, sound = here.iterate
     start = first_iterate(minimiser, _loss, y, args, aux)
-    return here._replace(iterate=start._replace(done=done, finite=finite))
+    return here._replace(iterate=start._replace(done=done, sound=sound))
 
 
 def _step(setting: Setting, here: _Round) -> _Round:
@@ -234,8 +234,8 @@ def _next_round(setting: Setting, here: _Round) -> _Round:
     c, d = conditions(setting.problem, follow(setting.problem, here.control))
     multipliers = here.multipliers.next_round(c, d)
     met = multipliers.violation <= setting.condition_tolerance
-    finite = here.iterate.finite | ~met
-    last = here.iterate._replace(done=met | ~here.good, finite=finite)
+    sound = here.iterate.sound | ~met
+    last = here.iterate._replace(done=met | ~here.good, sound=sound)
     return _restart(setting, _Round(last, here.rest, multipliers, here.good))
 
 
@@ -243,7 +243,7 @@ def _plan(setting: Setting, results: tuple) -> Plan:
     here, done, iterations, history = results
     met = here.multipliers.violation <= setting.condition_tolerance
     result = RESULTS.where(met & done, RESULTS.successful, RESULTS.max_iterations_reached)
-    result = RESULTS.where(here.iterate.finite, result, RESULTS.stuck)
+    result = RESULTS.where(here.iterate.sound, result, RESULTS.stuck)
     result = RESULTS.where(here.good, result, RESULTS.failed_start)
     path = follow(setting.problem, here.control)
     return make_plan(setting.problem, path, here.control, result, iterations, history)

@@ -3,7 +3,7 @@ mechanism fills them in where it evaluates its elements. So the numbers of a joi
 
 import abc
 from collections.abc import Callable, Collection, Iterable
-from typing import Any, ClassVar, Self, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import equinox as eqx
 import jax
@@ -16,6 +16,7 @@ from ..element import AbstractFramed, replaced
 from .base import AbstractConstraint, AbstractJoint
 
 _Framed = TypeVar("_Framed", bound=AbstractFramed)
+_Reader = TypeVar("_Reader", bound="AbstractJointReader")
 
 
 class AbstractJointReader(Extensible):
@@ -31,12 +32,12 @@ class AbstractJointReader(Extensible):
     reads_limits: ClassVar[bool] = False
 
     @abc.abstractmethod
-    def reading(self, what: str, joint: AbstractJoint) -> Self:
+    def reading(self, what: str, joint: AbstractJoint) -> "AbstractJointReader":
         """The same for this joint, with what follows from it.
 
         **Raises:** `ValueError`, which begins with `what`, if the joint does not fit."""
 
-    def holding(self, joint: AbstractJoint | None) -> Self:
+    def holding(self: _Reader, joint: AbstractJoint | None) -> _Reader:
         """The same with this joint, without a check."""
         if joint is not None and not self.reads_limits:
             joint = replaced(joint, limits=None)  # with and without limits, joints are alike
