@@ -69,7 +69,7 @@ def chain(n: int) -> mbd.Mechanism:
         frame = dict(point=end, axis=axis)
         bodies.append(body)
         joints.append(mbd.Revolute(f"hinge {i}", before, body, **frame))
-        dampers.append(mbd.JointFriction(joints[-1], viscous=DAMPING))
+        dampers.append(mbd.forces.JointFriction(joints[-1], viscous=DAMPING))
         end, velocity, before = end + 2 * half, velocity + np.cross(omega, 2 * half), body
     return mbd.Mechanism(bodies, joints, dampers)
 

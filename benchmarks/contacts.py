@@ -98,7 +98,7 @@ def stack(count: int, half: float = 0.1) -> Scene:
 def among(
     name: str,
     bodies: list[mbd.Body],
-    shape: mbd.AbstractShape,
+    shape: mbd.shapes.AbstractShape,
     text: str,
     speeds: np.ndarray,
     points: int,
@@ -464,7 +464,7 @@ def run_scene(scene: Scene, dt: float, steps: int, gradient: bool) -> None:
     def measured(simulation, compiler=None):
         return measure(simulation, steps, figures, gradient=gradient, options=compiler)
 
-    sweeps = mbd.ContactImpulse(contact_solver=mbd.ProjectedGaussSeidel(50))
+    sweeps = mbd.ContactImpulse(contact_solver=mbd.solvers.ProjectedGaussSeidel(50))
     peers: dict[str, Callable] = {
         "jaxmbd, 50 sweeps": lambda: measured(own(scene, sweeps, dt, steps)),
         "MuJoCo C": lambda: mujoco_in_c(scene, dt, steps),

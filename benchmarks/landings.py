@@ -86,7 +86,7 @@ def hull(key) -> Start:
     key, corners = jr.split(key)
     points = 0.1 * jr.normal(corners, (8, 3))
     inertia = mbd.Inertia.sphere(radius=0.15, mass=1.0)
-    return single(mbd.ConvexPoints(points - jnp.mean(points, axis=0)), inertia)(key)
+    return single(mbd.shapes.ConvexPoints(points - jnp.mean(points, axis=0)), inertia)(key)
 
 
 def two(key) -> Start:
@@ -165,7 +165,7 @@ SCENES: dict[str, Callable[..., Start]] = {
     "two boxes": two,
     "gripper": gripper,
 }
-FRICTION = {"cone": mbd.Cone(), "pyramid": mbd.Pyramid(4)}
+FRICTION = {"cone": mbd.contacts.Cone(), "pyramid": mbd.contacts.Pyramid(4)}
 
 
 def outcome(scene: Callable[..., Start], friction, key):

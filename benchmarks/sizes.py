@@ -89,7 +89,7 @@ def six_joints() -> mbd.Mechanism:
     return mbd.Mechanism(b, joints)
 
 
-def on_floor(shape: mbd.AbstractShape, height: float) -> mbd.Mechanism:
+def on_floor(shape: mbd.shapes.AbstractShape, height: float) -> mbd.Mechanism:
     inertia = mbd.Inertia.box(size=[0.2, 0.2, 0.1], mass=1.0)
     body = mbd.Body("body", inertia, position=[0.0, 0.0, height], velocity=[1.0, 0.0, 0.0])
     touch = mbd.Contact(

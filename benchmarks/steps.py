@@ -120,21 +120,27 @@ def final_sum(state, solver, steps, dt=1e-3, **options):
 
 
 def measure(case: Case, steps: int, repeats: int) -> dict[str, float]:
-    forward, compile_forward = compiled(final_sum(case.state, mbd.Automatic(), steps), case.system)
+    forward, compile_forward = compiled(
+        final_sum(case.state, mbd.solvers.Automatic(), steps), case.system
+    )
     reference, _ = compiled(final_sum(case.state, LibraryPinv(), steps), case.system)
     ours = best_seconds(forward, case.system, repeats=repeats) / steps
     theirs = best_seconds(reference, case.system, repeats=repeats) / steps
 
     short = 1000
-    run = final_sum(case.state, mbd.Automatic(), short)
+    run = final_sum(case.state, mbd.solvers.Automatic(), short)
     value, _ = compiled(run, case.system)
     checkpointed, compile_gradient = compiled(jax.grad(run), case.system)
     direct, _ = compiled(
-        jax.grad(final_sum(case.state, mbd.Automatic(), short, adjoint=diffrax.DirectAdjoint())),
+        jax.grad(
+            final_sum(case.state, mbd.solvers.Automatic(), short, adjoint=diffrax.DirectAdjoint())
+        ),
         case.system,
     )
     base = best_seconds(value, case.system, repeats=5 * repeats)
-    long, _ = compiled(jax.grad(final_sum(case.state, mbd.Automatic(), 100_000)), case.system)
+    long, _ = compiled(
+        jax.grad(final_sum(case.state, mbd.solvers.Automatic(), 100_000)), case.system
+    )
     return {
         "us/step": ours * 1e6,
         "pinv us/step": theirs * 1e6,

@@ -75,7 +75,7 @@ def rig(values):
         mbd.Revolute("elbow", upper, lower, point=[0.0, 0.0, -LENGTH], axis=AXIS),
     ]
     forces = [
-        mbd.JointFriction(joint, viscous=p[f"b{i}"], dry=p[f"dry{i}"], speed=CREEP)
+        mbd.forces.JointFriction(joint, viscous=p[f"b{i}"], dry=p[f"dry{i}"], speed=CREEP)
         for i, joint in enumerate(joints, 1)
     ]
     forces += [

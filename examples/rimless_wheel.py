@@ -51,7 +51,7 @@ def wheel(slope, rate=START):
         velocity=np.cross([0, rate, 0], arm),
         angular_velocity=[0, rate, 0],
     )
-    shape = mbd.ConvexPoints(np.array(ends))
+    shape = mbd.shapes.ConvexPoints(np.array(ends))
     ground = mbd.Contact("ground", "ground", body, mbd.HalfSpace(), shape, friction=FRICTION)
     gravity = GRAVITY * jnp.stack([jnp.sin(slope), 0 * slope, -jnp.cos(slope)])
     upright = mbd.Plane(normal=[0, -1, 0])

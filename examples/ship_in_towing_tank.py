@@ -45,7 +45,7 @@ class Ship(mbd.AbstractSystem):
     heave_amplitude: Array = parameter(0.05)  # [m]
     heave_frequency: Array = parameter(5.0)  # [rad/s]
 
-    coordinates = mbd.Product(mbd.RollPitchYawWorld(), mbd.Plain(3))
+    coordinates = mbd.Product(mbd.coordinates.RollPitchYawWorld(), mbd.Plain(3))
 
     def heave(self, t):
         """h(t), prescribed by the carriage."""

@@ -32,18 +32,18 @@ class RESULTS(diffrax.RESULTS, metaclass=_InWords):  # pyright: ignore[reportGen
     successful = ""
     mass_matrix_indefinite = (
         "The mass matrix is not symmetric positive definite. Check the signs and sizes of masses "
-        "and inertias. If it is singular on purpose, use `solver=mbd.KKT()`."
+        "and inertias. If it is singular on purpose, use `solver=mbd.solvers.KKT()`."
     )
     singular_constraints = (
         "The constraint rows are linearly dependent, which this constraint solver cannot handle. "
-        "Use `mbd.Pseudoinverse()` or `mbd.Proximal()`, or remove the redundant rows."
+        "Use `mbd.Pseudoinverse()` or `mbd.solvers.Proximal()`, or remove the redundant rows."
     )
     contradicting_rows = (
         "Constraint rows contradict each other, as in a loop that does not quite close: no small "
         "motion removes a part of the violation, and the tolerance decides whether the mechanism "
         "is locked or moves. `mbd.reports.mobility` names the joints. Compute the axes and points "
         "of a loop from the same numbers, or set the tolerance up to which rows count as "
-        "dependent: `mbd.Pseudoinverse(rtol=1e-3)`, `mbd.BlockSparse(rho=1e-6)`."
+        "dependent: `mbd.Pseudoinverse(rtol=1e-3)`, `mbd.solvers.BlockSparse(rho=1e-6)`."
     )
     nonfinite_state = (
         "A state or a parameter became NaN or infinite. The step may be too large for an explicit "
@@ -187,8 +187,8 @@ class RESULTS(diffrax.RESULTS, metaclass=_InWords):  # pyright: ignore[reportGen
     )
     contact_unsolved = (
         "The contact solver did not reach its tolerance (see `contact_residual`). Use a smaller "
-        "step, or `mbd.InteriorPoint()` in place of a fixed number of sweeps. Also look for "
-        "overlaps that no displacement can remove, such as a body between walls that are too "
+        "step, or `mbd.solvers.InteriorPoint()` in place of a fixed number of sweeps. Also look "
+        "for overlaps that no displacement can remove, such as a body between walls that are too "
         "close."
     )
     contact_overflow = "More contacts overlap than `contact_budget` has room for. Raise the budget."

@@ -95,8 +95,10 @@ def stacked():
 
 
 ONCE = mbd.Located(1)
-ALL_OPTIONS = mbd.ContactImpulse(friction=mbd.Pyramid(4), impact_law=mbd.Poisson(), impacts=ONCE)
-PARTITIONED = mbd.IndependentCoordinates(independent=mbd.CoordinatePartitioning())
+ALL_OPTIONS = mbd.ContactImpulse(
+    friction=mbd.contacts.Pyramid(4), impact_law=mbd.contacts.Poisson(), impacts=ONCE
+)
+PARTITIONED = mbd.IndependentCoordinates(independent=mbd.methods.CoordinatePartitioning())
 CLOSED, IN_PLANE = three_bars(True), three_bars(True, plane=mbd.Plane())
 SWUNG = Pendulum(), mbd.State(0.0, [0.9, 0.0], [0.0, 0.0])
 DROPPED = Ball(*np.array([1.0, 0.4, 0.5])), mbd.State(0.0, [0.0, 0.01], [0.1, 0.0])
@@ -107,11 +109,17 @@ CASES = [
     ("ball, all options", DROPPED, ALL_OPTIONS, False, True),
     ("loop, forwards", CLOSED, mbd.VelocityImpulse(), False, True),
     ("loop, pseudoinverse", CLOSED, mbd.VelocityImpulse(mbd.Pseudoinverse()), False, False),
-    ("tree, KKT", three_bars(False), mbd.VelocityImpulse(mbd.KKT()), False, False),
+    ("tree, KKT", three_bars(False), mbd.VelocityImpulse(mbd.solvers.KKT()), False, False),
     ("loop, partitioned", CLOSED, PARTITIONED, False, False),
     ("loop in a plane, alpha", IN_PLANE, mbd.GeneralisedAlpha(), True, False),
     ("loop in a plane, variational", IN_PLANE, mbd.Variational(), True, False),
-    ("sweeps", dropped(0.025), mbd.ContactImpulse(mbd.ProjectedGaussSeidel(5)), False, False),
+    (
+        "sweeps",
+        dropped(0.025),
+        mbd.ContactImpulse(mbd.solvers.ProjectedGaussSeidel(5)),
+        False,
+        False,
+    ),
     ("located", dropped(0.03), mbd.ContactImpulse(impacts=ONCE), True, False),
     ("smoothed, with rows", stacked(), mbd.ContactImpulse(smoothing=1e-3), True, False),
 ]

@@ -96,7 +96,9 @@ def test_law_and_coordinate_of_its_own(monkeypatch):
     np.testing.assert_allclose(ends(0.1, 0.2), [0.1, 0.2, 0.0], atol=1e-12)
 
     ball = program.held(0.5, 2.0)
-    law = program.WithPlay("slide", mbd.Displacement(["ground", "ball"]), stiffness=3.0, play=0.1)
+    law = program.WithPlay(
+        "slide", mbd.coordinates.Displacement(["ground", "ball"]), stiffness=3.0, play=0.1
+    )
     ball = mbd.Mechanism(ball.bodies, (), [*ball.forces, law], gravity=[0.0, 0.0, 0.0])
     start, speed = ball.state(), np.array([0.3, 0.2, 0.7])
     state = mbd.State(0.0, start.q.at[:3].set([0.4, 0.3, -0.6]), start.v.at[:3].set(speed))

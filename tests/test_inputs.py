@@ -24,7 +24,7 @@ def simulate(system=PENDULUM, enforcement=UK, state=START, **options):
     """Two cheap steps, unless told otherwise."""
     steps = {} if "t1" in options or "num_steps" in options else dict(num_steps=2)
     options = {"dt": 0.01, "scheme": diffrax.Euler(), **steps, **options}
-    if not isinstance(enforcement, mbd.AbstractContinuousEnforcement):
+    if not isinstance(enforcement, mbd.methods.AbstractContinuousEnforcement):
         options["scheme"] = None
     return mbd.simulate(system, enforcement, state, **options)
 
@@ -84,9 +84,9 @@ ROWS, TABLE = to_jax(np.ones(2)), np.zeros((5, 2))
      lambda: simulate(state=mbd.State(0.0, TABLE, TABLE))),
     ("k", EACH("k"), gains(mbd.LagrangeMultipliers(k=ROWS))),
     ("stiffness", EACH("stiffness"), gains(mbd.ImplicitPenalty(ROWS, 1.0))),
-    ("damping", EACH("damping"), gains(mbd.ImplicitPenalty(1.0, ROWS, mbd.Primal()))),
-    ("explicit", EACH("stiffness"), gains(mbd.ExplicitPenalty(ROWS))),
-    ("tau", "tau", gains(mbd.VelocityImpulse(stabilisation=mbd.Relaxation(ROWS)))),
+    ("damping", EACH("damping"), gains(mbd.ImplicitPenalty(1.0, ROWS, mbd.methods.Primal()))),
+    ("explicit", EACH("stiffness"), gains(mbd.methods.ExplicitPenalty(ROWS))),
+    ("tau", "tau", gains(mbd.VelocityImpulse(stabilisation=mbd.methods.Relaxation(ROWS)))),
     ("system", "system.*AbstractSystem", lambda: simulate(system=lambda q: q)),
     ("enforcement", "enforcement.*(method|Enforcement)", gains(mbd.Pseudoinverse())),
     ("alpha and k", "either `alpha` and `beta` or",

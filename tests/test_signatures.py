@@ -23,11 +23,27 @@ import pytest
 from test_printed import results
 
 import jaxmbd as mbd
-from jaxmbd import analysis, identify, plots, reports, rollout, rotations, solvers, trajopt
+from jaxmbd import (
+    analysis,
+    contacts,
+    coordinates,
+    forces,
+    identify,
+    joints,
+    methods,
+    plots,
+    reports,
+    rollout,
+    rotations,
+    shapes,
+    solvers,
+    trajopt,
+)
 from jaxmbd._inputs import Range, Shape
 
 NAN, INF = math.nan, math.inf
-MODULES = (mbd, analysis, identify, plots, reports, rollout, rotations, solvers, trajopt)
+MODELS = (contacts, coordinates, forces, joints, methods, rotations, shapes, solvers)
+MODULES = (mbd, *MODELS, analysis, identify, plots, reports, rollout, trajopt)
 
 
 def unwrapped(function):

@@ -24,8 +24,8 @@ jax.config.update("jax_enable_x64", True)
 PICTURE = pathlib.Path(__file__).resolve().parents[1] / "img" / "free-body.svg"
 SECONDS, STEP, SAVED = 1000.0, 0.02, 200  # steps from one saved time to the next
 SCHEMES = {
-    "SemiImplicitEuler, order 1": mbd.SemiImplicitEuler(),
-    "CrankNicolson, order 2": mbd.CrankNicolson(),
+    "SemiImplicitEuler, order 1": mbd.methods.SemiImplicitEuler(),
+    "CrankNicolson, order 2": mbd.methods.CrankNicolson(),
     "Heun, order 2": diffrax.Heun(),
     "RK4, order 4": mbd.RK4(),
     "Tsit5, order 5": diffrax.Tsit5(),

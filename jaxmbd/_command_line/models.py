@@ -95,7 +95,11 @@ def _placed(loaded: Any, state: Any, start: Sequence[str]) -> Any:
     mechanism = loaded.mechanism
     known = runs.columns(loaded)
     if not loaded.joints:  # of SDFormat
-        known = [j.name for j in mechanism.joints if isinstance(j, mbd.AbstractJoint) and j.count()]
+        known = [
+            j.name
+            for j in mechanism.joints
+            if isinstance(j, mbd.joints.AbstractJoint) and j.count()
+        ]
     values = {}
     for text in start:
         name, value = _assigned("--start", "coordinate", known, text)
@@ -118,7 +122,7 @@ def _on_floors(loaded: Any) -> Any:
     import jaxmbd as mbd
 
     mechanism = loaded.mechanism
-    floors = (mbd.HalfSpace, mbd.HeightField)
+    floors = (mbd.HalfSpace, mbd.shapes.HeightField)
     kept = [
         contact
         for contact in mechanism.contacts
@@ -158,7 +162,7 @@ def method_of(name: str | None, mechanism: Any) -> Any:
 
     if name is None:
         name = "contact-impulse" if mechanism.contacts else "velocity-impulse"
-    return getattr(mbd, METHODS[name])()
+    return getattr(mbd.methods, METHODS[name])()
 
 
 def verdict(solution: Any) -> str | None:

@@ -83,7 +83,7 @@ def read(path: str, model: str | None) -> tuple[str, str, Any]:
     given: Any = {n: to_jax(arrays[n]) if n in arrays else None for n in _FIELDS}
     loads = None
     if "loads_mean" in arrays:
-        loads = mbd.ContactLoads(*(to_jax(arrays[f"loads_{n}"]) for n in _LOADS))
+        loads = mbd.reports.ContactLoads(*(to_jax(arrays[f"loads_{n}"]) for n in _LOADS))
     # Files of `mbd.save` have no verdict: it warns when it writes a motion that failed.
     result = verdict(np.int32(messages().index(str(arrays.get("result", messages()[0])))))
     solution = mbd.Solution(**given, ys=None, stats={}, result=result, contact_loads=loads)

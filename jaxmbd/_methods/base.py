@@ -79,8 +79,8 @@ class AbstractEnforcement(Extensible):
           the end of the step.
         - `state`: t, q, v, the `multipliers` of the step before, 0 at first, and the `memory`.
 
-        Return `mbd.Step(state.replace(t=t, q=q, v=v, multipliers=lam), result, phi)` with |Phi| at
-        the start of the step.
+        Return `mbd.methods.Step(state.replace(t=t, q=q, v=v, multipliers=lam), result, phi)` with
+        |Phi| at the start of the step.
         """
 
     def init(

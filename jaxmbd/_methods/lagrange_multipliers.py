@@ -23,7 +23,7 @@ class LagrangeMultipliers(AbstractContinuousEnforcement):
     alpha = beta is critically damped, and beta h must stay well below 1 for an explicit scheme.
     The scheme keeps its order; the violation is its error divided by beta^2.
 
-    With `solver=mbd.KKT()` the full system of (v', lam) is solved; the other solvers use its Schur
+    `solver=mbd.solvers.KKT()` solves the full system of (v', lam); the other solvers use its Schur
     complement G = J M^-1 J^T.
 
     **Arguments:**

@@ -236,7 +236,7 @@ def check_scheme(scheme: diffrax.AbstractSolver | None, enforcement: AbstractEnf
     if isinstance(structure, tuple) or typing.get_origin(structure) is diffrax.MultiTerm:
         raise ValueError(
             f"Argument `scheme` must be of one vector field, but `{type(scheme).__name__}` splits "
-            "it in two or adds noise: use e.g. `mbd.SemiImplicitEuler()` or `mbd.RK4()`."
+            "it in two or adds noise: use e.g. `mbd.methods.SemiImplicitEuler()` or `mbd.RK4()`."
         )
 
 

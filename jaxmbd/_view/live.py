@@ -14,13 +14,13 @@ import numpy as np
 
 from .._compiler import is_known, to_jax
 from .._inputs import checked, positive
+from .._mechanism import Mechanism
+from .._mechanism.appearance import BODIES, body_frames
 from .._methods import StepperState
 from .._results import RESULTS, succeeded
 from .._step import Stepper, as_control
 from .._system import State
 from ..identify import Leaves, leaf
-from ..mechanism import Mechanism
-from ..mechanism.appearance import BODIES, body_frames
 from .page import quiet_server, stop_quietly
 from .run import along
 from .scene import WORLD, Extent, add_ground, build, stretch

@@ -12,10 +12,7 @@ import numpy as np
 from jaxtyping import ArrayLike
 
 from .._compiler import picked
-from .._results import succeeded
-from .._simulate import Solution
-from .._system import State
-from ..mechanism import (
+from .._mechanism import (
     AbstractConstraint,
     Mechanism,
     Stack,
@@ -27,7 +24,7 @@ from ..mechanism import (
     stored_energies,
     with_turns,
 )
-from ..mechanism.appearance import (
+from .._mechanism.appearance import (
     PointForces,
     body_frames,
     contact_arrows,
@@ -37,6 +34,9 @@ from ..mechanism.appearance import (
     joint_curves,
     one_motion,
 )
+from .._results import succeeded
+from .._simulate import Solution
+from .._system import State
 
 
 class JointLoad(NamedTuple):

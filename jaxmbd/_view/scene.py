@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..mechanism import GROUND, Mechanism
-from ..mechanism.appearance import (
+from .._mechanism import GROUND, Mechanism
+from .._mechanism.appearance import (
     BODIES,
     GROUND_FILL,
     Visual,

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import ArrayLike
 
-from ..mechanism import (
+from .._mechanism import (
     GROUND,
     AbstractElement,
     Body,
@@ -23,7 +23,7 @@ from ..mechanism import (
     Pose,
     Sphere,
 )
-from ..mechanism.appearance import (
+from .._mechanism.appearance import (
     FORCE,
     GROUND_EDGE,
     GROUND_FILL,

@@ -11,8 +11,8 @@ from typing import Annotated, Any
 import numpy as np
 
 from .._inputs import checked, positive
+from .._mechanism import GROUND, Mechanism
 from .._step import Stepper
-from ..mechanism import GROUND, Mechanism
 from .live import Live
 from .page import (
     Content,

@@ -11,10 +11,10 @@ from jaxtyping import ArrayLike, Complex, Float, Int
 from .._compiler import as_one_program
 from .._inputs import checked, number, positive
 from .._linalg import dense
+from .._mechanism import Mechanism
 from .._printed import printed
 from .._system import AbstractSystem
 from .._types import Coordinates, MassMatrix
-from ..mechanism import Mechanism
 from .linearise import LinearModel
 from .modes import modes
 

@@ -13,6 +13,7 @@ from .._checks import check_no_nan, check_system, with_dtype
 from .._compiler import array_namespace, picked, to_jax, tree_where, without_tangents
 from .._equations import equations
 from .._inputs import Numbers, at_least, checked, finite, positive, shown
+from .._mechanism import AbstractScalarCoordinate, Mechanism, OfJoint
 from .._printed import counted, in_a_line, judged, printed, span
 from .._raising import raise_failure
 from .._results import RESULTS, first_failure, succeeded
@@ -20,7 +21,6 @@ from .._roots import implicit, newton_root, root
 from .._search import nonzero, redundancy
 from .._system import AbstractStates, AbstractSystem, State
 from .._types import Coordinates, Velocity
-from ..mechanism import AbstractScalarCoordinate, Mechanism, OfJoint
 
 # The ratio of singular values up to which a pose counts as singular.
 _SINGULAR = 1e-7

@@ -9,7 +9,7 @@ from jaxtyping import ArrayLike, Float
 
 from .._compiler import need_known
 from .._inputs import checked, not_negative, positive
-from ..mechanism import pyplot
+from .._mechanism import pyplot
 from .campbell import Campbell
 from .linearise import LinearModel
 

@@ -15,10 +15,10 @@ from jaxtyping import Array, Bool, PyTree
 
 from .._equations import equations
 from .._linalg import dense
+from .._mechanism import Mechanism, Stack, frame_poses, frame_twists, linearised
 from .._methods import AbstractContinuousEnforcement, SimulationProblem, free_field, motion_at
 from .._system import AbstractSystem
 from .._types import Coordinates, RealScalarLike, Velocity
-from ..mechanism import Mechanism, Stack, frame_poses, frame_twists, linearised
 
 _PACKAGE = str(pathlib.Path(__file__).resolve().parents[1])
 

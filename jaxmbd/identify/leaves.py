@@ -11,8 +11,7 @@ from jaxtyping import PyTree
 
 from .._compiler import is_known, set_at
 from .._inputs import checked
-from .._system import AbstractSystem
-from ..mechanism import (
+from .._mechanism import (
     AbstractConnector,
     AbstractElement,
     AbstractOfFrames,
@@ -25,6 +24,7 @@ from ..mechanism import (
     PeriodicSpline,
     Pose,
 )
+from .._system import AbstractSystem
 from .parameters import Parameter
 from .transforms import AbstractTransform, is_entrywise
 

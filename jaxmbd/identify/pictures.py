@@ -5,7 +5,7 @@ from typing import Annotated, Any
 import numpy as np
 
 from .._inputs import checked, inside
-from ..mechanism import pyplot
+from .._mechanism import pyplot
 from .estimate import Estimate
 from .prediction import Prediction
 

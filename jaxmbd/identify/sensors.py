@@ -11,10 +11,10 @@ from jaxtyping import Array, Float
 from .._coordinates import cross, quaternion_conjugate, quaternion_rotate
 from .._extensible import Extensible
 from .._inputs import checked
+from .._mechanism import Mechanism, joint_rates, reactions
 from .._methods import LagrangeMultipliers, Motion, point
 from .._system import AbstractStates, AbstractSystem
 from .._types import Coordinates, RealScalarLike, Rows, Velocity
-from ..mechanism import Mechanism, joint_rates, reactions
 
 
 class Sample(AbstractStates):

@@ -14,7 +14,7 @@ from .._compiler import array_namespace
 from .._coordinates import quaternion_product
 from .._extensible import Extensible
 from .._inputs import checked, finite, positive
-from ..mechanism import Inertia
+from .._mechanism import Inertia
 
 
 class AbstractTransform(Extensible):

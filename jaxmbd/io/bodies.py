@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .._coordinates import algebra
-from ..mechanism import (
+from .._mechanism import (
     GROUND,
     AbstractConstraint,
     Inertia,

@@ -7,7 +7,7 @@ import numpy as np
 from jaxtyping import Array
 
 from .._contact import ContactLaw
-from ..mechanism import (
+from .._mechanism import (
     AbstractConstraint,
     AbstractContact,
     AbstractShape,

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .._coordinates import algebra
-from ..mechanism import (
+from .._mechanism import (
     AbstractConstraint,
     AbstractForceElement,
     AbstractScalarCoordinate,
@@ -21,7 +21,7 @@ from ..mechanism import (
     Torque,
     TurningFriction,
 )
-from ..mechanism.joints import AbstractJoint
+from .._mechanism.joints import AbstractJoint
 from .loaded import Control, pose
 from .source import Coordinates, Source
 

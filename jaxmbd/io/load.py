@@ -9,8 +9,8 @@ from typing import Annotated, Any, TypeVar
 import numpy as np
 
 from .._inputs import at_least, checked
+from .._mechanism import AbstractElement, Body, Mechanism, Pose, replaced
 from .._system import State
-from ..mechanism import AbstractElement, Body, Mechanism, Pose, replaced
 from .bodies import tree
 from .compiled import compiled
 from .constraints import contacts as contacts_of

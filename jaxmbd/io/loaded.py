@@ -12,9 +12,7 @@ from jaxtyping import Array, ArrayLike, Float
 
 from .._compiler import array_namespace, as_one_program, is_known
 from .._coordinates import algebra, cross, quaternion_conjugate, quaternion_rotate
-from .._system import State
-from ..identify import AbstractSensor
-from ..mechanism import (
+from .._mechanism import (
     GROUND,
     AbstractConstraint,
     AbstractJoint,
@@ -29,7 +27,9 @@ from ..mechanism import (
     joint_rates,
     within_half_a_turn,
 )
-from ..mechanism.appearance import Visual
+from .._mechanism.appearance import Visual
+from .._system import State
+from ..identify import AbstractSensor
 from .turns import counted_angles
 
 

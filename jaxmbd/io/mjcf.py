@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from .._coordinates import algebra
-from ..mechanism import (
+from .._mechanism import (
     GROUND,
     AbstractConstraint,
     AbstractElement,

@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from .._inputs import checked
-from ..mechanism import Mechanism, Plane, replaced
+from .._mechanism import Mechanism, Plane, replaced
 from .loaded import Loaded
 from .mjcf import write_mjcf
 from .trajectories import write_trajectory
@@ -237,8 +237,8 @@ def _restored(x: Any) -> Any:
 
 def _kinds() -> dict[str, type]:
     """All classes of jaxmbd that a mechanism may hold, by name."""
+    from .._mechanism import Pose, Twist
     from .._system import State
-    from ..mechanism import Pose, Twist
     from .loaded import Branch, Control, FileJoint, Visual
 
     found: dict[str, type] = {

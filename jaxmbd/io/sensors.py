@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 
 from .._compiler import to_jax
+from .._mechanism import GROUND, Pose
 from ..identify import AbstractSensor, Accelerometer, BodyPoint, Gyroscope
-from ..mechanism import GROUND, Pose
 from .loaded import FrameReading, InFrame, ScalarReading, reading_of
 from .source import Coordinates, Source
 

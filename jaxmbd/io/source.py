@@ -6,7 +6,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from ..mechanism import (
+from .._mechanism import (
     GROUND,
     AbstractConstraint,
     AbstractScalarCoordinate,

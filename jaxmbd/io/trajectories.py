@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from .._mechanism import Mechanism
 from .._printed import counted, printed, span
 from .._results import RESULTS, succeeded
-from ..mechanism import Mechanism
 from .loaded import Loaded
 
 

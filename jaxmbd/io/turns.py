@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from .._compiler import as_one_program
-from ..mechanism import AbstractScalarCoordinate, Mechanism, OfJoint, WeightedSum
+from .._mechanism import AbstractScalarCoordinate, Mechanism, OfJoint, WeightedSum
 
 
 def counted_angles(

@@ -84,7 +84,7 @@ def test_outputs_and_responses():
 class Tumbling(mbd.AbstractSystem):
     """A free rigid body in roll, pitch and yaw, whose chart is curved where it moves."""
 
-    coordinates = mbd.RollPitchYawBody()
+    coordinates = mbd.coordinates.RollPitchYawBody()
 
     def mass_matrix(self, q):
         return jnp.diag(jnp.array([0.3, 0.5, 0.7]))

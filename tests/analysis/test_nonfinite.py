@@ -116,7 +116,7 @@ def test_singular_mass_matrix():
 
 
 class RollPitchYaw(Unit):
-    coordinates = mbd.RollPitchYawBody()
+    coordinates = mbd.coordinates.RollPitchYawBody()
 
 
 def test_failures_that_are_no_nan():

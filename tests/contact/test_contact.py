@@ -237,8 +237,8 @@ def test_poissons_law():
         sol = mbd.simulate(system, method, state, dt=1e-6, num_steps=1)
         return float(sol.contact_force[0, 0, 0]), np.asarray(sol.v[0])
 
-    compression, _ = impact(0.0, mbd.Poisson())
-    cases = [impact(0.6, law) for law in (mbd.Poisson(), mbd.Newton())]
+    compression, _ = impact(0.0, mbd.contacts.Poisson())
+    cases = [impact(0.6, law) for law in (mbd.contacts.Poisson(), mbd.contacts.Newton())]
     np.testing.assert_allclose(cases[0][0], 1.6 * compression, rtol=1e-4)
     assert abs(cases[1][0] / compression - 1.6) > 1e-2
     for _, after in cases:
@@ -297,7 +297,7 @@ class Counted(mbd.solvers.AbstractContactSolver):
     tolerance: float = eqx.field(static=True, default=1e-8)
 
     def solve(self, problem, guess):
-        solved = mbd.InteriorPoint().solve(problem, guess)
+        solved = mbd.solvers.InteriorPoint().solve(problem, guess)
         shape = jax.ShapeDtypeStruct(solved.impulses.shape, solved.impulses.dtype)
         return solved._replace(impulses=jax.pure_callback(self.count, shape, solved.impulses))
 
@@ -336,7 +336,7 @@ def refused(system, **options):
      lambda: mbd.ContactLaw(stiffness=1e3, restitution=0.5)),
     ("damper alone", "damping.*stiffness", lambda: mbd.ContactLaw(damping=3.0)),
     ("smooth pyramid", "smoothing.*Cone",
-     lambda: mbd.ContactImpulse(friction=mbd.Pyramid(4), smoothing=1e-3)),
+     lambda: mbd.ContactImpulse(friction=mbd.contacts.Pyramid(4), smoothing=1e-3)),
     ("slip of no contact", "slip.*shape", lambda: refused(Wrong(*np.array([1.0, 0.0, 0.0])))),
     ("located springs", "stiffness.*impacts=Located",
      lambda: refused(Plane(law=mbd.ContactLaw(stiffness=1e4)), impacts=mbd.Located(1))),

@@ -60,7 +60,7 @@ def test_plots_draw_all_that_happened():
     q, v = (np.tile(x, (3, 1)) for x in (rest.q, rest.v))
     t, q, v, none, mean = jax.device_put((np.arange(3.0), q, v, none, mean))
     fields = dict(multipliers=None, phi_norm=None, phidot_norm=None, ys=None, stats={})
-    loads = mbd.ContactLoads(none, mean, none)
+    loads = mbd.reports.ContactLoads(none, mean, none)
     forces = dict(contact_force=none, contact_loads=loads)
     sol = mbd.Solution(t, q, v, result=mbd.RESULTS.successful, **forces, **fields)
     axes = mbd.plots.contacts(mechanism, sol)

@@ -130,7 +130,7 @@ def test_random_problems_are_solved(kind, ratio, nv):
     there are 48 velocities."""
     groups = KINDS[kind]
     given = [problem_of(seed, 5, nv, 3, groups, ratio) for seed in range(80)]
-    solve = jax.vmap(lambda *x: solved(mbd.InteriorPoint(), groups, *x))
+    solve = jax.vmap(lambda *x: solved(mbd.solvers.InteriorPoint(), groups, *x))
     *found, result = solve(*map(np.stack, zip(*given, strict=True)))
     v_new, lam, residual = map(np.asarray, found)
     good = residual < 1e-8
@@ -181,7 +181,7 @@ def scaled(S, b, mu, smoothing):
 
 @jax.jit
 def alone(problem):
-    found = mbd.InteriorPoint().solve(problem, jnp.zeros_like(problem.b))
+    found = mbd.solvers.InteriorPoint().solve(problem, jnp.zeros_like(problem.b))
     return found.accepted, found.impulses * problem.scale[:, None]
 
 
@@ -246,11 +246,11 @@ def test_smoothing_follows_the_central_path():
 
 
 SLOPES = [
-    ("cone", mbd.InteriorPoint(), 12),
-    *((kind, mbd.InteriorPoint(), 12) for kind in ("frictionless", "planar", "rolling")),
+    ("cone", mbd.solvers.InteriorPoint(), 12),
+    *((kind, mbd.solvers.InteriorPoint(), 12) for kind in ("frictionless", "planar", "rolling")),
     # Systems of the size of the contacts, and another solver: the derivatives know no friction.
-    ("cone", mbd.InteriorPoint(), 48),
-    ("cone", mbd.ProjectedGaussSeidel(300), 12),
+    ("cone", mbd.solvers.InteriorPoint(), 48),
+    ("cone", mbd.solvers.ProjectedGaussSeidel(300), 12),
 ]
 
 
@@ -270,7 +270,7 @@ def test_derivatives_at_the_solution(kind, solver, nv):
 
     found, forward, back = jax.device_get(along(0.0))
     v_new, lam, residual, _ = found
-    if isinstance(solver, mbd.InteriorPoint):
+    if isinstance(solver, mbd.solvers.InteriorPoint):
         assert violation(groups, *given, v_new, lam) < 1e-9 and residual < 1e-9
     step = 1e-6
     ends = [weights @ np.asarray(along(s)[0][0]) for s in (step, -step)]
@@ -289,7 +289,9 @@ def test_second_derivatives():
     M, J, Jc, v, mu = problem_of(22, 3, 10, 1, groups, 1.0, twice=False)
 
     def value(m):
-        return jnp.sum(solved(mbd.InteriorPoint(), groups, jnp.diag(m), J, Jc, v, mu)[0] ** 2)
+        return jnp.sum(
+            solved(mbd.solvers.InteriorPoint(), groups, jnp.diag(m), J, Jc, v, mu)[0] ** 2
+        )
 
     d, step = np.random.default_rng(1).normal(size=10), 1e-5
     both = jax.jit(lambda m: jax.jvp(jax.grad(value), (m,), (d,)))
@@ -342,7 +344,7 @@ PRECISIONS = slow_unless(
 @jax.jit
 def solved_in_turn(problems):
     def solve(problem):
-        return mbd.InteriorPoint().solve(problem, jnp.zeros_like(problem.b))
+        return mbd.solvers.InteriorPoint().solve(problem, jnp.zeros_like(problem.b))
 
     return jax.lax.map(solve, problems)
 

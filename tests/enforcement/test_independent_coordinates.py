@@ -23,13 +23,13 @@ def swing(speed, method, **options):
 
 def test_dependent_choice():
     """The height is no coordinate at the lowest point."""
-    method = mbd.IndependentCoordinates(independent=mbd.CoordinatePartitioning([1]))
+    method = mbd.IndependentCoordinates(independent=mbd.methods.CoordinatePartitioning([1]))
     h.assert_verdicts(swing(1.0, method, num_steps=2).result, R.not_independent)
 
 
 def test_batch_with_verdicts_of_each():
     """Steps that are too large, and numbers that are none."""
-    method = mbd.IndependentCoordinates(independent=mbd.CoordinatePartitioning())
+    method = mbd.IndependentCoordinates(independent=mbd.methods.CoordinatePartitioning())
     batch = jax.jit(jax.vmap(lambda speed: swing(speed, method)))(
         np.array([1.0, np.nan, 60.0, 2.0])
     )

@@ -26,8 +26,8 @@ def places(q):
 @pytest.mark.parametrize(
     "method, steps, dtype",
     [
-        (mbd.UdwadiaKalaba(mbd.BlockSparse()), 100_000, "float64"),
-        (mbd.UdwadiaKalaba(mbd.Proximal()), 20_000, "float64"),
+        (mbd.UdwadiaKalaba(mbd.solvers.BlockSparse()), 100_000, "float64"),
+        (mbd.UdwadiaKalaba(mbd.solvers.Proximal()), 20_000, "float64"),
         (mbd.IndependentCoordinates(), 20_000, "float64"),
         (mbd.UdwadiaKalaba(), 20_000, "float32"),
     ],
@@ -83,6 +83,6 @@ def test_loops_that_drift_apart_are_not_said_to_contradict():
     """At steps far too large for it, a method that takes back nothing opens the loop by 0.02 m, and
     then a part of that lies in redundant rows: as much as its square."""
     mechanism = helpers.three_bars(closed=True, gravity=[5.0, -9.81, 0.0])
-    method = mbd.VelocityImpulse(mbd.Pseudoinverse(), mbd.NoStabilisation())
+    method = mbd.VelocityImpulse(mbd.Pseudoinverse(), mbd.methods.NoStabilisation())
     sol = mbd.simulate(mechanism, method, mechanism.state(), dt=0.05, num_steps=100)
     assert np.max(np.asarray(sol.phi_norm)) > 0.02

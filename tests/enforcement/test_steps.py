@@ -26,7 +26,7 @@ def after_projection():
         q, v = literal.projected(q, v, euclidean=False)
         return q, v, literal.rigid()(literal.point(T + H, q, v))[2]
 
-    return mbd.LagrangeMultipliers(), step, EULER, projection(mbd.KineticEnergy())
+    return mbd.LagrangeMultipliers(), step, EULER, projection(mbd.methods.KineticEnergy())
 
 
 def continuous(method, motion, correction=literal.no_corrections, scheme=None):
@@ -55,17 +55,17 @@ CASES = {
         mbd.UdwadiaKalaba(), literal.corrected, literal.both_corrections
     ),
     "baumgarte": continuous(mbd.LagrangeMultipliers(k=20.0, d=5.0), literal.rigid(feedback)),
-    "explicit_penalty": continuous(mbd.ExplicitPenalty(K, D), literal.springs(K, D)),
+    "explicit_penalty": continuous(mbd.methods.ExplicitPenalty(K, D), literal.springs(K, D)),
     "augmented_lagrangian": continuous(AUGMENTED, *literal.augmented(50.0, 3, 4.0, 0.8), MIDDLE),
-    "null_space": independent(mbd.NullSpace(), literal.along_rows),
-    "partitioned": independent(mbd.CoordinatePartitioning([0]), literal.beside_the_first),
+    "null_space": independent(mbd.methods.NullSpace(), literal.along_rows),
+    "partitioned": independent(mbd.methods.CoordinatePartitioning([0]), literal.beside_the_first),
     "projected": after_projection(),
     "passive": split(mbd.VelocityImpulse(), literal.passive),
     "relaxed": split(
-        mbd.VelocityImpulse(stabilisation=mbd.Relaxation(0.05)), literal.relaxed(0.05)
+        mbd.VelocityImpulse(stabilisation=mbd.methods.Relaxation(0.05)), literal.relaxed(0.05)
     ),
     "primal_penalty": split(
-        mbd.ImplicitPenalty(K, D, mbd.Primal()), literal.implicit_springs(K, D)
+        mbd.ImplicitPenalty(K, D, mbd.methods.Primal()), literal.implicit_springs(K, D)
     ),
     "dual_penalty": split(mbd.ImplicitPenalty(K, D), literal.implicit_springs(K, D)),
     # The second row is held by an infinite damper, and its spring does nothing.
@@ -112,7 +112,7 @@ def test_step(name):
 
 def test_projection_in_the_coordinates():
     q, v = literal.state(3e-2)
-    *found, result = projected(TANGLE, projection(mbd.Euclidean()), q, v)
+    *found, result = projected(TANGLE, projection(mbd.methods.Euclidean()), q, v)
     h.assert_verdicts(result, mbd.RESULTS.successful)
     for x, exact in zip(found, literal.projected(q, v, euclidean=True), strict=True):
         np.testing.assert_allclose(x, exact, rtol=1e-9)
@@ -120,7 +120,7 @@ def test_projection_in_the_coordinates():
 
 def test_feedback():
     """Of the stabilisations whose steps differ in it alone."""
-    kinds = mbd.DeadBeat(), mbd.Relaxation(0.05), mbd.NoStabilisation()
+    kinds = mbd.methods.DeadBeat(), mbd.methods.Relaxation(0.05), mbd.methods.NoStabilisation()
     found = jax.jit(lambda phi: [kind.feedback(phi, H) for kind in kinds])(np.ones(2))
     np.testing.assert_allclose(found, [[1 / H] * 2, [20.0] * 2, [0.0] * 2], rtol=1e-15)
 
@@ -128,9 +128,9 @@ def test_feedback():
 DIFFERENTIATED = {
     "udwadia_kalaba": (mbd.UdwadiaKalaba(), EULER),
     "augmented_lagrangian": (AUGMENTED, EULER),
-    "projected": (projection(mbd.Euclidean()), None),
+    "projected": (projection(mbd.methods.Euclidean()), None),
     "passive": (mbd.VelocityImpulse(), None),
-    "primal_penalty": (mbd.ImplicitPenalty(K, D, mbd.Primal()), None),
+    "primal_penalty": (mbd.ImplicitPenalty(K, D, mbd.methods.Primal()), None),
     "dual_penalty": (mbd.ImplicitPenalty(K, D), None),
 }
 

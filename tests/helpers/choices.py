@@ -15,7 +15,7 @@ def midpoint():
 
 def located(count):
     """When impacts act: located within a step, up to so many, or at its start for none."""
-    return mbd.Located(count) if count else mbd.AtStepStart()
+    return mbd.Located(count) if count else mbd.contacts.AtStepStart()
 
 
 def slow_unless(quick, items):

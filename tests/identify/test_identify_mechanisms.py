@@ -30,7 +30,7 @@ def turning_bar(rate, angle=0.0):
         angular_velocity=[0.0, rate, 0.0],
     )
     hinge = mbd.Revolute("hinge", "ground", bar, point=[0.0, 0.0, 0.0], axis=[0.0, 1.0, 0.0])
-    damper = mbd.JointFriction(hinge, name="damper", viscous=VISCOUS)
+    damper = mbd.forces.JointFriction(hinge, name="damper", viscous=VISCOUS)
     return mbd.Mechanism([bar], [hinge], [damper])
 
 
@@ -122,9 +122,9 @@ def shared_numbers():
     friction = mbd.TurningFriction("friction", one, two, viscous=0.1, **frames)
     pieces = [("ground", mbd.HalfSpace()), (one, mbd.Sphere(0.1)), (two, mbd.Sphere(0.1))]
     angles = np.arange(4.0)
-    cam = mbd.Cam(
+    cam = mbd.joints.Cam(
         "cam", one, two, points=[[0, 0, 0.1], [1, 0, 0.1]], axis=[0, 1, 0],
-        profile=mbd.PeriodicSpline(angles, 1 + 0 * angles),
+        profile=mbd.joints.PeriodicSpline(angles, 1 + 0 * angles),
     )  # fmt: skip
     return mbd.Mechanism(
         [one, two],

@@ -80,10 +80,10 @@ def test_what_a_file_says_is_found_by_its_names():
     # The motor of the elbow has the name of a joint with a spring.
     names = {force.name: type(force) for force in mechanism.forces}
     assert names == {
-        "shoulder": mbd.CoordinateSpring,
-        "elbow": mbd.CoordinateSpring,
-        "servo": mbd.CoordinateActuator,
-        "elbow actuator": mbd.CoordinateActuator,
+        "shoulder": mbd.forces.CoordinateSpring,
+        "elbow": mbd.forces.CoordinateSpring,
+        "servo": mbd.forces.CoordinateActuator,
+        "elbow actuator": mbd.forces.CoordinateActuator,
         "lower gravcomp": mbd.PointForce,
     }
     controls = ("servo", -1.0, 1.0), ("elbow", -np.inf, np.inf)

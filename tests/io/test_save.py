@@ -113,7 +113,7 @@ def test_springs_of_one_hinge_add(tmp_path):
 def test_limits_of_one_hinge_meet(tmp_path):
     """The narrower ones count, and a law that MJCF cannot hold is told."""
     hinge = mbd.Revolute("h", "ground", BODY, **ABOUT_Y, limits=[-1.0, 1.0])
-    wide = mbd.CoordinateLimit("wide", mbd.OfJoint(hinge), lower=-0.5, upper=2.0)
+    wide = mbd.contacts.CoordinateLimit("wide", mbd.OfJoint(hinge), lower=-0.5, upper=2.0)
     limits = [mbd.JointLimit(hinge, restitution=0.5), wide]
     mechanism = mbd.Mechanism([BODY], [hinge], contacts=limits)
     with pytest.warns(UserWarning, match='JointLimit "h": its restitution'):

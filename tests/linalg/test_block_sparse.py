@@ -133,7 +133,7 @@ def test_solves(graph, compliant, dense_rows, order):
     f, r = rng.standard_normal(J.shape[1]), rng.standard_normal(J.shape[0])
     E = rng.uniform(0.1, 1, J.shape[0]) if compliant else None
     forces = rng.standard_normal((4, J.shape[1])) if graph in ("tree", "short chain") else None
-    solver = mbd.BlockSparse(dense_rows=dense_rows)
+    solver = mbd.solvers.BlockSparse(dense_rows=dense_rows)
     (a, lam), null, dependent, result, free, powers = solved(solver, M, J, f, r, E, forces)
     compliance = E if compliant else 0.0
     expected, multipliers = reference(*dense, f, r, compliance)
@@ -164,7 +164,7 @@ def test_redundant_loops(graph, dense_rows, order):
     """The solution of least norm, and what the rows cannot satisfy, as of the pseudoinverse: of
     right sides that they can satisfy, and that they cannot."""
     rng = np.random.default_rng(2)
-    solver = mbd.BlockSparse(dense_rows=dense_rows)
+    solver = mbd.solvers.BlockSparse(dense_rows=dense_rows)
     M, J, *dense = rows_of(graph, redundant=True)
     assert np.linalg.matrix_rank(dense[1]) == 17
     for part in (0.0, 1.0):
@@ -198,7 +198,7 @@ def test_batches():
     rights = np.random.default_rng(1).standard_normal((2, 2, samples[0][1].shape[0]))
 
     def solve(M, J, r):
-        operator = mbd.solvers.ConstraintOperator(mbd.BlockSparse(dense_rows=8), M, J)
+        operator = mbd.solvers.ConstraintOperator(mbd.solvers.BlockSparse(dense_rows=8), M, J)
         return operator.solve(jnp.zeros(J.shape[1]), r)
 
     batched = jax.jit(jax.vmap(jax.vmap(solve))).lower(M, J, rights)
@@ -229,7 +229,7 @@ def test_derivatives():
     @jax.grad
     def found(s, given, change):
         M, J, f, r = moved(s, given, change)
-        operator = mbd.solvers.ConstraintOperator(mbd.BlockSparse(dense_rows=9), M, J)
+        operator = mbd.solvers.ConstraintOperator(mbd.solvers.BlockSparse(dense_rows=9), M, J)
         return jnp.concatenate(operator.solve(f, r)) @ weights
 
     h = 1e-4
@@ -241,7 +241,7 @@ def test_dense_matrices_are_one_block():
     _, _, M, dense = rows_of("loop")
     rng = np.random.default_rng(8)
     f, r = rng.standard_normal(18), rng.standard_normal(10)
-    found = solved(mbd.BlockSparse(), M, dense[:10], f, r)
+    found = solved(mbd.solvers.BlockSparse(), M, dense[:10], f, r)
     (a, lam), _, _, result, *_ = jax.device_get(found)
     M = np.asarray(M)
     np.testing.assert_allclose(M @ a, f + dense[:10].T @ lam, atol=1e-9)
@@ -251,7 +251,7 @@ def test_dense_matrices_are_one_block():
 
 def test_dependent_rows_in_a_tree_and_indefinite_masses_are_reported():
     verdict = eqx.filter_jit(
-        lambda M, J: mbd.solvers.ConstraintOperator(mbd.BlockSparse(), M, J).result()
+        lambda M, J: mbd.solvers.ConstraintOperator(mbd.solvers.BlockSparse(), M, J).result()
     )
     M, J, *_ = rows_of("star")
     helpers.assert_verdicts(verdict(M, J), mbd.RESULTS.successful)
@@ -337,13 +337,13 @@ def test_smallest_of_many_and_back(n, count):
 
 
 def test_choice_by_size_and_structure():
-    choose = mbd.Automatic.choose
+    choose = mbd.solvers.Automatic.choose
     small_loop = rows_of("one")[1]
-    assert isinstance(choose(rows_of("tree")[1]), mbd.BlockSparse)
-    assert isinstance(choose(rows_of("loop")[1]), mbd.BlockSparse)
+    assert isinstance(choose(rows_of("tree")[1]), mbd.solvers.BlockSparse)
+    assert isinstance(choose(rows_of("loop")[1]), mbd.solvers.BlockSparse)
     assert isinstance(choose(small_loop), mbd.Pseudoinverse)
     assert isinstance(choose(np.zeros((9, 20))), mbd.Pseudoinverse)
-    assert isinstance(choose(np.zeros((10, 20))), mbd.Proximal)
+    assert isinstance(choose(np.zeros((10, 20))), mbd.solvers.Proximal)
 
 
 def test_which_joints_close_loops():
@@ -378,5 +378,5 @@ def test_mass_ratios_do_not_decide_what_is_exact():
         K = np.block([[whole, -dense.T], [dense, np.zeros(2 * (len(dense),))]])
         expected = np.linalg.solve(K, np.concatenate([f, r]))[:72]
         M = mbd.solvers.BlockDiagonal(jax.device_put(blocks))
-        (a, _), *_ = solved(mbd.BlockSparse(), M, J, f, r)
+        (a, _), *_ = solved(mbd.solvers.BlockSparse(), M, J, f, r)
         np.testing.assert_allclose(a, expected, rtol=0, atol=2e-11 * np.max(np.abs(expected)))

@@ -72,7 +72,7 @@ def test_accelerations_and_gradients(request):
     def squares(factor):
         moved = eqx.tree_at(lambda m: m.gravity, mechanism, mechanism.gravity * factor)
         here = point(moved, None, 0.0, q, v)
-        a, _ = here.operator(mbd.Automatic()).solve(here.f, here.rows.gamma)
+        a, _ = here.operator(mbd.solvers.Automatic()).solve(here.f, here.rows.gamma)
         return jnp.sum(a**2)
 
     factors = np.array([0.5, 1.0])

@@ -44,7 +44,7 @@ def test_general_inverse(n):
     np.testing.assert_allclose(np.prod(pivots, axis=-1), determinants, rtol=1e-10)
 
 
-ALL = [mbd.Pseudoinverse(), mbd.Proximal(), mbd.Cholesky(), mbd.KKT()]
+ALL = [mbd.Pseudoinverse(), mbd.solvers.Proximal(), mbd.Cholesky(), mbd.solvers.KKT()]
 
 
 def solver_name(x):
@@ -153,8 +153,8 @@ def test_independent_rows(solver, compliant):
 
 @pytest.mark.parametrize("solver, size", [
     (mbd.Pseudoinverse(), (4, 5, 2)),
-    (mbd.Proximal(), (4, 5, 2)),
-    pytest.param(mbd.Proximal(), (14, 12, 9), marks=pytest.mark.slow),
+    (mbd.solvers.Proximal(), (4, 5, 2)),
+    pytest.param(mbd.solvers.Proximal(), (14, 12, 9), marks=pytest.mark.slow),
 ], ids=str)  # fmt: skip
 def test_redundant_rows(solver, size):
     M, J, f, _ = equations(*size)
@@ -177,7 +177,7 @@ def test_singular_mass_with_kkt():
     """A massless coordinate that the row ties to a massive one: M is singular, the motion
     unique."""
     given = np.diag([2.0, 0.0]), np.array([[1.0, -1.0]]), np.array([0.0, 3.0]), np.array([0.5])
-    (a, lam), *_ = solved(mbd.KKT(), *given)
+    (a, lam), *_ = solved(mbd.solvers.KKT(), *given)
     np.testing.assert_allclose(a, [1.5, 1.0], atol=1e-14)
     np.testing.assert_allclose(lam, [3.0], atol=1e-14)
 
@@ -225,7 +225,7 @@ def test_rows_of_heavy_bodies_are_as_rigid_as_others():
     f, r = np.arange(1.0, 13.0), np.linspace(-1, 1, 11)
     for ratio in (1.0, 1e6, 1e9):
         M = np.diag([1.0, ratio, ratio, *[1.0] * 9])
-        (a, lam), _, _ = solved(mbd.Proximal(), M, J, f, r)
+        (a, lam), _, _ = solved(mbd.solvers.Proximal(), M, J, f, r)
         np.testing.assert_allclose(J @ a, r, atol=1e-11)
         np.testing.assert_allclose(a, (f + J.T @ lam) / np.diag(M), rtol=1e-9, atol=1e-9)
 

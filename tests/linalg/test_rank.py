@@ -41,8 +41,8 @@ def points():
     "solver",
     [
         mbd.Pseudoinverse(),
-        mbd.Proximal(),
-        mbd.BlockSparse(),
+        mbd.solvers.Proximal(),
+        mbd.solvers.BlockSparse(),
         pytest.param(mbd.Pseudoinverse(1e-6), marks=pytest.mark.slow),
     ],
     ids=str,
@@ -80,7 +80,7 @@ def moved(mechanism, enforcement):
 
 
 @pytest.mark.parametrize(
-    "solver", [mbd.Pseudoinverse(), mbd.BlockSparse(), mbd.Proximal()], ids=str
+    "solver", [mbd.Pseudoinverse(), mbd.solvers.BlockSparse(), mbd.solvers.Proximal()], ids=str
 )
 def test_loops_that_do_not_close_contradict_themselves(solver):
     """By a tenth of a millimetre or of a milliradian it is a matter of size whether rows are

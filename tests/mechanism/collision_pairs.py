@@ -8,9 +8,9 @@ import jax
 import numpy as np
 from scipy.spatial.transform import Rotation
 
-from jaxmbd.mechanism.collisions import ContactPoints, collide, point_count
-from jaxmbd.mechanism.pose import Pose
-from jaxmbd.mechanism.shapes import (
+from jaxmbd._mechanism.collisions import ContactPoints, collide, point_count
+from jaxmbd._mechanism.pose import Pose
+from jaxmbd._mechanism.shapes import (
     Box,
     Capsule,
     ConvexPoints,

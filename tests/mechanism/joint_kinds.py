@@ -70,7 +70,7 @@ FRAME = Pose(slide(), UNTURNED)
 
 ANGLES = np.linspace(-np.pi, np.pi, 12, endpoint=False)
 RADII = 1.0 + 0.3 * np.cos(ANGLES) + 0.1 * np.sin(2 * ANGLES)
-PROFILE = jax.jit(lambda: mbd.PeriodicSpline(ANGLES, RADII))()  # one program
+PROFILE = jax.jit(lambda: mbd.joints.PeriodicSpline(ANGLES, RADII))()  # one program
 TRUE_PROFILE = CubicSpline(np.append(ANGLES, np.pi), np.append(RADII, RADII[0]), bc_type="periodic")
 ANCHOR = np.array([0.2, 0.0, 0.1])
 
@@ -150,10 +150,10 @@ KINDS = {
     mbd.Cylindrical: ({}, 4, lambda z, w: Pose(slide(z=z), turn(2, w)), 2),
     mbd.Universal: ({}, 4, lambda v, w: Pose(slide(), product(turn(0, v), turn(1, w))), 2),
     mbd.Planar: ({}, 3, lambda x, y, w: Pose(slide(x, y), turn(2, w)), 3),
-    mbd.PointOnLine: ({}, 2, lambda z, *w: Pose(slide(z=z), exp(w)), 1),
-    mbd.PointOnPlane: ({}, 1, lambda x, y, *w: Pose(slide(x, y), exp(w)), 2),
-    mbd.ConstantVelocity: ({}, 4, lambda v, w: Pose(slide(), exp([v, w, 0])), 2),
-    mbd.Serial: (SERIES, 3, in_series, 3),
+    mbd.joints.PointOnLine: ({}, 2, lambda z, *w: Pose(slide(z=z), exp(w)), 1),
+    mbd.joints.PointOnPlane: ({}, 1, lambda x, y, *w: Pose(slide(x, y), exp(w)), 2),
+    mbd.joints.ConstantVelocity: ({}, 4, lambda v, w: Pose(slide(), exp([v, w, 0])), 2),
+    mbd.joints.Serial: (SERIES, 3, in_series, 3),
     mbd.Distance: (
         {"length": LENGTH}, 1,
         lambda v, w, *x: Pose(turned(product(turn(0, v), turn(1, w)), slide(z=LENGTH)), exp(x)),
@@ -162,16 +162,16 @@ KINDS = {
     mbd.Screw: (
         {"pitch": PITCH}, 5, lambda z: Pose(slide(z=z), turn(2, 2 * np.pi * z / PITCH)), 1
     ),
-    mbd.PrescribedPose: ({"motion": CAROUSEL}, 6, carried, 0),
-    mbd.PointOnCurve: (
+    mbd.joints.PrescribedPose: ({"motion": CAROUSEL}, 6, carried, 0),
+    mbd.joints.PointOnCurve: (
         {"surfaces": Cubic(jax.device_put(np.array(0.8)))}, 2,
         lambda x, *w: Pose(slide(x, 0.8 * x**2, x**3), exp(w)), 0,
     ),
-    mbd.Cam: ({"profile": PROFILE}, 1, on_cam(TRUE_PROFILE), 2),
-    mbd.RollingSphere: (
+    mbd.joints.Cam: ({"profile": PROFILE}, 1, on_cam(TRUE_PROFILE), 2),
+    mbd.joints.RollingSphere: (
         {"radius": RADIUS}, 1, lambda x, y, *w: Pose(slide(x, y, RADIUS), exp(w)), 2
     ),
-    mbd.RollingDisc: ({"radius": RADIUS}, 1, on_rim, 2),
+    mbd.joints.RollingDisc: ({"radius": RADIUS}, 1, on_rim, 2),
 }  # fmt: skip
 
 
@@ -209,19 +209,20 @@ OTHERS = {
         lambda r, n, a, b: mbd.Gear(n, hinge(r, a, b), sleeve(r, b, a), teeth=(3, -2), phase=0.4),
         1, 0),
     "Coupler of displacements": (
-        lambda r, n, a, b: mbd.Coupler(n, sleeve(r, a, b), sleeve(r, b, a), ratio=0.7, offset=0.2,
-                                       coordinates=(0, 0)), 1, 0),
+        lambda r, n, a, b: mbd.joints.Coupler(n, sleeve(r, a, b), sleeve(r, b, a), ratio=0.7,
+                                              offset=0.2, coordinates=(0, 0)), 1, 0),
     "Coupler of angles": (
-        lambda r, n, a, b: mbd.Coupler(n, hinge(r, a, b), hinge(r, "ground", b), ratio=0.7), 0, 1),
+        lambda r, n, a, b: mbd.joints.Coupler(n, hinge(r, a, b), hinge(r, "ground", b), ratio=0.7),
+        0, 1),
     "RackAndPinion": (
-        lambda r, n, a, b: mbd.RackAndPinion(n, sleeve(r, a, b), hinge(r, b, a), radius=-0.3,
-                                             offset=0.1), 1, 0),
+        lambda r, n, a, b: mbd.joints.RackAndPinion(n, sleeve(r, a, b), hinge(r, b, a), radius=-0.3,
+                                                    offset=0.1), 1, 0),
     "PrescribedMotion of an angle": (
         lambda r, n, a, b: mbd.PrescribedMotion(n, hinge(r, a, b), WAVE), 1, 0),
     "PrescribedMotion of a displacement": (
         lambda r, n, a, b: mbd.PrescribedMotion(n, sleeve(r, a, b), WAVE, coordinate=0), 1, 0),
     "CoordinateConstraint": (
-        lambda r, n, a, b: mbd.CoordinateConstraint(
+        lambda r, n, a, b: mbd.joints.CoordinateConstraint(
             n, mbd.OfJoint(sleeve(r, a, b), 0), mbd.OfJoint(hinge(r, b, a), middle=0.5),
             coefficients=[0.1, 0.4, -0.3], zero=0.2, zero_of=0.1), 1, 0),
     "Constraint": (
@@ -229,7 +230,8 @@ OTHERS = {
                                           velocity_fn=Unequal(jax.device_put(np.array(0.3))),
                                           frames=[random_pose(r), random_pose(r), None]), 3, 3),
     "Serial whose axes meet": (
-        lambda r, n, a, b: mbd.Serial(n, a, b, frame_a=random_pose(r), frame_b=random_pose(r),
+        lambda r, n, a, b: mbd.joints.Serial(n, a, b, frame_a=random_pose(r),
+                                             frame_b=random_pose(r),
                                       slides=[[0, 0.6, 0.8], [1, 0, 0], [0.6, 0, 0.8]],
                                       axes=[[1, 0, 0], [0, 1, 0], [0, 0, 1]]), 0, 0),
     "Revolute on the ground": (
@@ -237,7 +239,7 @@ OTHERS = {
     "Universal on the ground": (
         lambda r, n, a, b: joint_of(mbd.Universal, r, n, b, "ground"), 4, 0),
     "RollingSphere on the ground": (
-        lambda r, n, a, b: joint_of(mbd.RollingSphere, r, n, "ground", b), 1, 2),
+        lambda r, n, a, b: joint_of(mbd.joints.RollingSphere, r, n, "ground", b), 1, 2),
 }  # fmt: skip
 EVERY = {
     **{kind.__name__: (lambda r, n, a, b, kind=kind: joint_of(kind, r, n, a, b), KINDS[kind][1],

@@ -110,7 +110,7 @@ def test_what_a_large_ratio_cannot_keep():
     a, b = (
         mbd.Revolute(body.name, "ground", body, point=body.pose.position, axis=Z) for body in bodies
     )
-    mechanism = mbd.Mechanism(bodies, [a, b, mbd.Coupler("gear", a, b, ratio=1e6)])
+    mechanism = mbd.Mechanism(bodies, [a, b, mbd.joints.Coupler("gear", a, b, ratio=1e6)])
     asked = mbd.place_bodies(mechanism, {"a": 0.0, "b": 0.0}, {"a": 1.0, "b": 2.0})
     state = mbd.close_joints(mechanism, asked, throw=False)
     assert not np.any(state.report.moving)

@@ -77,7 +77,7 @@ def solution(result=mbd.RESULTS.successful):
     ("audit-of-a-failed-motion", "1 of 1 motions failed",
      lambda: mbd.reports.audit(ARM, solution(result=mbd.RESULTS.nonfinite_state))),
     ("spline-of-numbers", "`angles` of PeriodicSpline must have shape",
-     lambda: mbd.PeriodicSpline(1.0, 2.0)),
+     lambda: mbd.joints.PeriodicSpline(1.0, 2.0)),
 )  # fmt: skip
 def test_reports(words, call):
     check_refused(call, words)

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 from helpers import slow_unless
 
-from jaxmbd.mechanism.collisions import ABSENT, point_count
-from jaxmbd.mechanism.pose import Pose
-from jaxmbd.mechanism.shapes import Box, Capsule, ConvexPoints, HeightField, Sphere
+from jaxmbd._mechanism.collisions import ABSENT, point_count
+from jaxmbd._mechanism.pose import Pose
+from jaxmbd._mechanism.shapes import Box, Capsule, ConvexPoints, HeightField, Sphere
 
 
 def each(*kinds, quick=lambda name: name not in pairs.SEARCHED):

@@ -10,7 +10,7 @@ from helpers import assert_verdicts
 from refusals import check_refused, refusals
 
 import jaxmbd as mbd
-from jaxmbd.mechanism.contact_rows import basis
+from jaxmbd._mechanism.contact_rows import basis
 
 G = 9.81
 FLOOR = mbd.HalfSpace()

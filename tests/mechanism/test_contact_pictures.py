@@ -17,16 +17,16 @@ matplotlib.use("Agg")
 plt = pytest.importorskip("matplotlib.pyplot")
 
 
-from jaxmbd.mechanism.appearance import (  # noqa: E402
+from jaxmbd._mechanism.appearance import (  # noqa: E402
     FORCE,
     GROUND_EDGE,
     body_frames,
     hull,
     placed_shapes,
 )
-from jaxmbd.mechanism.contact_rows import basis  # noqa: E402
-from jaxmbd.mechanism.pictures.polylines import View  # noqa: E402
-from jaxmbd.mechanism.pictures.shapes import solid  # noqa: E402
+from jaxmbd._mechanism.contact_rows import basis  # noqa: E402
+from jaxmbd._mechanism.pictures.polylines import View  # noqa: E402
+from jaxmbd._mechanism.pictures.shapes import solid  # noqa: E402
 
 OPEN, STICK, SLIP = mbd.reports.ContactState
 X, Y, Z = np.eye(3)
@@ -190,9 +190,9 @@ SHAPES = [
     BLOCK,
     mbd.Capsule(radius=0.2, length=0.8),
     mbd.Cylinder(radius=0.35, length=0.6),
-    mbd.Disc(0.4),
-    mbd.Ellipsoid(semiaxes=[0.5, 0.3, 0.2]),
-    mbd.ConvexPoints(CORNERS),
+    mbd.shapes.Disc(0.4),
+    mbd.shapes.Ellipsoid(semiaxes=[0.5, 0.3, 0.2]),
+    mbd.shapes.ConvexPoints(CORNERS),
 ]
 
 
@@ -224,7 +224,7 @@ def test_faces_of_convex_points():
         (cube[cube[:, 2] == 0], [4]),
         (np.array([[0, 0, 0], [0, 0, 1.0], [0, 0, 0.3]]), [2]),
     ):
-        assert [len(face) for face in hull(mbd.ConvexPoints(points))] == count
+        assert [len(face) for face in hull(mbd.shapes.ConvexPoints(points))] == count
 
 
 def test_shapes_take_the_place_of_the_box_of_inertia_once():
@@ -252,7 +252,7 @@ def test_shapes_take_the_place_of_the_box_of_inertia_once():
 def test_height_field_is_a_line_or_a_grid():
     heights = np.repeat(np.array([0.0, 0.3, 0.1])[:, None], 4, axis=1)
     ball = mbd.Body("ball", INERTIA, position=[0, 0, 1])
-    field = mbd.HeightField(heights, [0.5, 0.25])
+    field = mbd.shapes.HeightField(heights, [0.5, 0.25])
     contact = mbd.Contact("c", "ground", ball, field, mbd.Sphere(0.1))
     mechanism = mbd.Mechanism([ball], contacts=[contact])
     ax = mbd.plots.draw(mechanism, plane="xz")

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from helpers import slow_unless
 
-from jaxmbd.mechanism.collisions import ABSENT
-from jaxmbd.mechanism.collisions.manifold import manifold
-from jaxmbd.mechanism.shapes import Box, Capsule, ConvexPoints, Cylinder
+from jaxmbd._mechanism.collisions import ABSENT
+from jaxmbd._mechanism.collisions.manifold import manifold
+from jaxmbd._mechanism.shapes import Box, Capsule, ConvexPoints, Cylinder
 
 CUBE = ConvexPoints(np.array(list(itertools.product((-0.5, 0.5), repeat=3))))
 # A pyramid with its base, of an obtuse angle, down, and points within the base.

@@ -14,7 +14,7 @@ X, Z, AXIS = [1.0, 0.0, 0.0], [0.0, 0.0, 1.0], [0.6, 0.0, 0.8]
 TIME, CONTROL = np.asarray(0.7), np.array([9.0, -0.4, 1.5, 0.3])
 
 
-class Ramp(mbd.AbstractSignal):
+class Ramp(mbd.forces.AbstractSignal):
     slope: jax.Array
 
     def __call__(self, t, u):
@@ -130,7 +130,7 @@ def test_bad_input_found_while_tracing(make, u, message):
 def test_friction_of_a_joint():
     body = mbd.Body("b", BOX)
     joint = mbd.Revolute("hinge", "ground", body, **AT, axis=AXIS)
-    friction = mbd.JointFriction(joint, dry=2.0)
+    friction = mbd.forces.JointFriction(joint, dry=2.0)
     assert (friction.name, friction.bodies) == ("hinge", ("ground", "b"))
     for found, own in zip(friction.frames, (joint.frame_a, joint.frame_b), strict=True):
         np.testing.assert_array_equal(np.concatenate(found), np.concatenate(own))

@@ -9,10 +9,10 @@ from joint_kinds import FRAME, random_pose
 from scipy.spatial.transform import Rotation
 
 import jaxmbd as mbd
-from jaxmbd.mechanism import energy
-from jaxmbd.mechanism.forces import AbstractForceElement
-from jaxmbd.mechanism.forces.bushing import _curvature
-from jaxmbd.mechanism.relative import twist
+from jaxmbd._mechanism import energy
+from jaxmbd._mechanism.forces import AbstractForceElement
+from jaxmbd._mechanism.forces.bushing import _curvature
+from jaxmbd._mechanism.relative import twist
 
 BOX = mbd.Inertia.box(size=[0.2, 0.3, 0.5], mass=1.3)
 Z = [0.0, 0.0, 1.0]
@@ -173,22 +173,31 @@ CONSERVATIVE = {
     "bushing": lambda n, a, b, frames: mbd.Bushing(
         n, a, b, stiffness=definite(0), preload=np.arange(6.0), **frames
     ),
-    "interval": lambda n, a, b, frames: mbd.CoordinateSpring(
-        n, mbd.PathLength([a, b], [*frames.values()]), stiffness=30.0, rest=[0.05, 0.1]
+    "interval": lambda n, a, b, frames: mbd.forces.CoordinateSpring(
+        n, mbd.coordinates.PathLength([a, b], [*frames.values()]), stiffness=30.0, rest=[0.05, 0.1]
     ),
-    "slide": lambda n, a, b, frames: mbd.CoordinateSpring(
-        n, mbd.Displacement([a, b], [*frames.values()]), stiffness=20.0, potential=quartic
-    ),
-    "rope": lambda n, a, b, frames: mbd.CoordinateSpring(
+    "slide": lambda n, a, b, frames: mbd.forces.CoordinateSpring(
         n,
-        mbd.PathLength([a, "ground", b], [frames["frame_a"], None, None], weights=[1.0, 2.0]),
+        mbd.coordinates.Displacement([a, b], [*frames.values()]),
+        stiffness=20.0,
+        potential=quartic,
+    ),
+    "rope": lambda n, a, b, frames: mbd.forces.CoordinateSpring(
+        n,
+        mbd.coordinates.PathLength(
+            [a, "ground", b], [frames["frame_a"], None, None], weights=[1.0, 2.0]
+        ),
         stiffness=10.0,
         rest=1.0,
     ),
-    "sum": lambda n, a, b, frames: mbd.CoordinateSpring(
+    "sum": lambda n, a, b, frames: mbd.forces.CoordinateSpring(
         n,
-        mbd.WeightedSum(
-            [mbd.TwistAngle([a, b], [*frames.values()]), mbd.Displacement([b, a])], [0.3, -1.0]
+        mbd.coordinates.WeightedSum(
+            [
+                mbd.coordinates.TwistAngle([a, b], [*frames.values()]),
+                mbd.coordinates.Displacement([b, a]),
+            ],
+            [0.3, -1.0],
         ),
         potential=quartic,
     ),
@@ -199,7 +208,7 @@ def test_forces_with_a_potential_are_its_gradient():
     """dV/dt + f . v = 0 for two free bodies each, at any poses and any velocities; and the weight
     of others."""
     own = lambda kind: "energy" in vars(kind) or "stored" in vars(kind)  # noqa: E731
-    assert {mbd.Bushing, mbd.CoordinateSpring, mbd.AbstractCoordinateForce} == {
+    assert {mbd.Bushing, mbd.forces.CoordinateSpring, mbd.forces.AbstractCoordinateForce} == {
         kind
         for kind in subclasses(AbstractForceElement)
         if own(kind) and kind is not AbstractForceElement and kind.__module__.startswith("jaxmbd.")

@@ -41,10 +41,10 @@ def test_trains_of_gears():
               mbd.Gear("inside", b2, b3, teeth=(17, -51)),
               mbd.Gear("sun", sun_on_carrier, on_planet, teeth=(24, 18)),
               mbd.Gear("ring", ring_on_carrier, on_planet, teeth=(60, -18)),
-              mbd.RackAndPinion("rack and pinion", guide, b1, radius=0.15),
-              mbd.Coupler("belt", b4, b1, ratio=2.3),
-              mbd.Coupler("coupling", on_sun, b1, ratio=1.0),
-              mbd.Coupler("link", pivot, guide, ratio=-0.5)]  # fmt: skip
+              mbd.joints.RackAndPinion("rack and pinion", guide, b1, radius=0.15),
+              mbd.joints.Coupler("belt", b4, b1, ratio=2.3),
+              mbd.joints.Coupler("coupling", on_sun, b1, ratio=1.0),
+              mbd.joints.Coupler("link", pivot, guide, ratio=-0.5)]  # fmt: skip
     bodies = [first, second, third, pulley, rack, lever, sun, carrier, planet]
     mechanism = mbd.Mechanism(bodies, joints)
     v = free_motion(mechanism)
@@ -59,7 +59,7 @@ def test_sphere_down_an_incline():
     """a = 5/7 g sin(slope) for a solid sphere, without side motion and with the spin that rolls."""
     slope, g = 0.3, 9.81
     ball = mbd.Body("ball", mbd.Inertia.sphere(radius=RADIUS, mass=2.0), position=[0, 0, RADIUS])
-    rolling = mbd.RollingSphere("roll", "ground", ball, axis=Z, radius=RADIUS,
+    rolling = mbd.joints.RollingSphere("roll", "ground", ball, axis=Z, radius=RADIUS,
                                 points=([0, 0, 0], [0, 0, RADIUS]))  # fmt: skip
     gravity = [g * np.sin(slope), 0, -g * np.cos(slope)]
     down = 5 / 7 * g * np.sin(slope)
@@ -86,7 +86,7 @@ def test_disc_rolls_in_circles(tilt, turning):
         "disc", mbd.Inertia(mass=m, tensor=np.diag([A, A, C])), position=[0, 0, r * s],
         orientation=turn(1, tilt), velocity=-r * w * k, angular_velocity=turning * n + sigma * e,
     )  # fmt: skip
-    rolling = mbd.RollingDisc("roll", "ground", disc, points=([0, 0, 0], [0, 0, r * s]),
+    rolling = mbd.joints.RollingDisc("roll", "ground", disc, points=([0, 0, 0], [0, 0, r * s]),
                               axes=(n, e), radius=r)  # fmt: skip
     mechanism = mbd.Mechanism([disc], [rolling], gravity=[0, 0, -g])
     J = np.asarray(jacobian(mechanism))
@@ -96,7 +96,9 @@ def test_disc_rolls_in_circles(tilt, turning):
 
 
 def test_flat_disc_has_finite_gradients():
-    joint = mbd.RollingDisc("roll", "ground", "b", radius=RADIUS, frame_a=FRAME, frame_b=FRAME)
+    joint = mbd.joints.RollingDisc(
+        "roll", "ground", "b", radius=RADIUS, frame_a=FRAME, frame_b=FRAME
+    )
     still, moving = (mbd.Twist(slide(x), slide(y=y)) for x, y in ((0.0, 0.0), (0.1, 0.3)))
 
     def rows(pose):

@@ -99,7 +99,7 @@ def test_loop():
                       stiffness=60.0, rest_length=0.2)  # fmt: skip
     options = dict(gravity=np.array([0.0, -G, 0.0]), plane=mbd.Plane(Z))
     mechanism = mbd.Mechanism(bodies, drawn.joints, [pull], **options)
-    push = {"rocker": mbd.Wrench(np.array([3.0, -2.0, 1.0]), np.array([0.5, 0.2, 4.0]))}
+    push = {"rocker": mbd.forces.Wrench(np.array([3.0, -2.0, 1.0]), np.array([0.5, 0.2, 4.0]))}
 
     def energy(angle):
         (_, y0, _), (_, y1, _), (*r, turned_by) = bars(angle)

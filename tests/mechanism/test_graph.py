@@ -5,7 +5,7 @@ import pytest
 from reported import four_bar
 
 import jaxmbd as mbd
-from jaxmbd.mechanism.pictures.graph import in_loops, layout
+from jaxmbd._mechanism.pictures.graph import in_loops, layout
 
 matplotlib = pytest.importorskip("matplotlib")
 matplotlib.use("Agg")

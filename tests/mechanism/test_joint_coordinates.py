@@ -45,7 +45,7 @@ def test_rows_that_count_no_turns():
     guide = mbd.Prismatic("x", "ground", "a", **FRAMES)
     gear = mbd.Gear("gear", first, second, teeth=(20, 35), phase=0.3)
     meshing = turns_of((0.3 - 20 * MANY) / 35)
-    rack = mbd.RackAndPinion("rack", guide, second, radius=0.15, offset=0.4)
+    rack = mbd.joints.RackAndPinion("rack", guide, second, radius=0.15, offset=0.4)
     drive = mbd.PrescribedMotion("drive", first, WAVE)
     screw = mbd.Screw("s", "ground", "b", pitch=PITCH, **FRAMES)
     z = PITCH / (2 * np.pi) * MANY
@@ -82,7 +82,7 @@ def test_three_turns_in_series():
     """Of the two ways to reach an orientation, the one whose second turn is below a right angle."""
     angles = np.array([[0.0, 0.0, 0.0], [0.4, -1.2, 2.5], [-2.0, 1.5, -0.3]])
     for order in ([0, 1, 2], [2, 1, 0]):
-        joint = mbd.Serial("j", "a", "b", axes=np.eye(3)[order], **FRAMES)
+        joint = mbd.joints.Serial("j", "a", "b", axes=np.eye(3)[order], **FRAMES)
         turned = poses(*(Pose(slide(), product(*map(turn, order, x))) for x in angles))
         found = eqx.filter_jit(jax.vmap(lambda b, joint=joint: joint.coordinates(FRAME, b)))(turned)
         np.testing.assert_allclose(found, angles, atol=1e-14)

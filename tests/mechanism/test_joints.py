@@ -35,8 +35,8 @@ from scipy.spatial.transform import Rotation
 import jaxmbd as mbd
 from jaxmbd import Pose
 from jaxmbd._coordinates import body_axes
-from jaxmbd.mechanism.joints.pairs import AbstractPair
-from jaxmbd.mechanism.pair_rows import NAMES
+from jaxmbd._mechanism.joints.pairs import AbstractPair
+from jaxmbd._mechanism.pair_rows import NAMES
 
 STEP = 1e-3
 SHIFTS = STEP * np.array([1.0, 2.0, 3.0, -1.0, -2.0, -3.0])
@@ -214,9 +214,11 @@ def test_rates_of_coordinates_are_those_of_differences(every):
 
 
 def test_every_kind_is_tested():
-    kinds = [x for x in vars(mbd).values() if isinstance(x, type)]
+    kinds = [x for x in vars(mbd.joints).values() if isinstance(x, type)]
     kinds = {
-        x for x in kinds if issubclass(x, mbd.AbstractConstraint) and not inspect.isabstract(x)
+        x
+        for x in kinds
+        if issubclass(x, mbd.joints.AbstractConstraint) and not inspect.isabstract(x)
     }
     every = eqx.filter_eval_shape(mechanism_of.__wrapped__, tuple(EVERY))
     assert kinds == {type(joint) for joint in every.joints}
@@ -353,18 +355,21 @@ def guide_of(b):
         (lambda b: mbd.Gear("g", hinge_of(b), hinge_of(b), teeth=(2, 2.5)), "must be whole"),
         (lambda b: mbd.Gear("g", hinge_of(b), guide_of(b), teeth=(1, 2)),
          'Gear "g" needs a joint with an angle, but Prismatic "x" has none'),
-        (lambda b: mbd.Coupler("k", guide_of(b), hinge_of(b), ratio=2.0), "Use `RackAndPinion`"),
-        (lambda b: mbd.Coupler("k", hinge_of(b), hinge_of(b), ratio=2.0, offset=1.0), "`offset`"),
+        (lambda b: mbd.joints.Coupler("k", guide_of(b), hinge_of(b), ratio=2.0),
+         "Use `RackAndPinion`"),
+        (lambda b: mbd.joints.Coupler("k", hinge_of(b), hinge_of(b), ratio=2.0, offset=1.0),
+         "`offset`"),
         (lambda b: mbd.PrescribedMotion("d", hinge_of(b), lambda t: jnp.stack([t, t])),
          "must give a number"),
         (lambda b: mbd.PrescribedMotion(
             "d", mbd.Universal("u", "ground", b, point=[0, 0, 0], orientation=UNTURNED), WAVE),
          r"give one of the indices \[0, 1\]"),
-        (lambda b: mbd.PrescribedPose("d", "ground", b, point=[0, 0, 0], motion=WAVE),
+        (lambda b: mbd.joints.PrescribedPose("d", "ground", b, point=[0, 0, 0], motion=WAVE),
          "must give a `Pose`"),
-        (lambda b: mbd.PointOnCurve("c", "ground", b, point=[0, 0, 0], surfaces=lambda r: r),
+        (lambda b: mbd.joints.PointOnCurve("c", "ground", b, point=[0, 0, 0], surfaces=lambda r: r),
          "must give two numbers"),
-        (lambda b: mbd.PeriodicSpline([0.0, 2.0, 1.0], [1.0, 1.0, 1.0]), "must increase within"),
+        (lambda b: mbd.joints.PeriodicSpline([0.0, 2.0, 1.0], [1.0, 1.0, 1.0]),
+         "must increase within"),
         (lambda b: mbd.Constraint("c", [b], lambda poses, t: None), "must return one float"),
         (lambda b: mbd.Constraint("c", [b], None), "needs `fn`, `velocity_fn`, or both"),
         (lambda b: mbd.Constraint("c", [b], lambda p, t: t, frames=[None] * 2), "one frame for"),

@@ -21,15 +21,17 @@ def two_pendulums(by_name):
         mbd.Revolute("right", "ground", bars[1], point=[1.0, 0.0, 0.2], **options),
     ]
     left, right = ("left", "right") if by_name else hinges
-    angle = mbd.WeightedSum([mbd.OfJoint(left), mbd.OfJoint(right)], [1.0, 0.5])
+    angle = mbd.coordinates.WeightedSum([mbd.OfJoint(left), mbd.OfJoint(right)], [1.0, 0.5])
     joints = [
         mbd.Gear("gear", left, right, teeth=(2, 3)),
-        mbd.CoordinateConstraint("copy", mbd.OfJoint(left), angle, coefficients=[0.0, 1.0, 0.5]),
+        mbd.joints.CoordinateConstraint(
+            "copy", mbd.OfJoint(left), angle, coefficients=[0.0, 1.0, 0.5]
+        ),
     ]
     forces = [
-        mbd.CoordinateSpring("at left", mbd.OfJoint(left), stiffness=3.0, rest=0.4),
-        mbd.CoordinateSpring("at right", mbd.OfJoint(right), stiffness=2.0),
-        mbd.CoordinateActuator("both", angle, gear=0.3),
+        mbd.forces.CoordinateSpring("at left", mbd.OfJoint(left), stiffness=3.0, rest=0.4),
+        mbd.forces.CoordinateSpring("at right", mbd.OfJoint(right), stiffness=2.0),
+        mbd.forces.CoordinateActuator("both", angle, gear=0.3),
     ]
     limit = mbd.JointLimit(left, restitution=0.5)
     return mbd.Mechanism(bars, hinges + joints, forces, [limit])
@@ -93,7 +95,7 @@ def test_bad_names(read, fault):
     joints = list(mechanism.joints[:2])
     if read == "ball":
         joints.append(mbd.Spherical("ball", *mechanism.bodies, point=[0.5, 0, 0]))
-    spring = mbd.CoordinateSpring("spring", mbd.OfJoint(read), stiffness=1.0)
+    spring = mbd.forces.CoordinateSpring("spring", mbd.OfJoint(read), stiffness=1.0)
     with pytest.raises(ValueError, match=fault) as error:
         mbd.Mechanism(mechanism.bodies, joints, [spring])
     assert 'CoordinateSpring "spring"' in str(error.value)
@@ -104,6 +106,6 @@ def test_bad_names(read, fault):
 def test_joint_of_another_mechanism():
     mechanism = two_pendulums(True)
     left = mbd.Revolute("left", *mechanism.bodies, point=[0, 0, 0], axis=[0, 1, 0])
-    spring = mbd.CoordinateSpring("spring", mbd.OfJoint(left), stiffness=1.0)
+    spring = mbd.forces.CoordinateSpring("spring", mbd.OfJoint(left), stiffness=1.0)
     with pytest.raises(ValueError, match="Give joints different names"):
         mbd.Mechanism(mechanism.bodies, mechanism.joints, [spring])

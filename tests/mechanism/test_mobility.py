@@ -6,7 +6,7 @@ import pytest
 from reported import BOX, TIME, Z, four_bar
 
 import jaxmbd as mbd
-from jaxmbd.mechanism.reports.violation import dense_jacobian
+from jaxmbd._mechanism.reports.violation import dense_jacobian
 
 
 def test_mobility_of_the_four_bar():

@@ -88,7 +88,7 @@ def test_every_joint_has_a_symbol(plane):
     at = dict(frame_a=IDENTITY, frame_b=IDENTITY)
     apart = dict(frame_a=IDENTITY, frame_b=mbd.Pose(np.ones(3), IDENTITY.orientation))
     kinds = [mbd.Fixed, mbd.Spherical, mbd.Revolute, mbd.Prismatic, mbd.Cylindrical, mbd.Universal,
-             mbd.Planar, mbd.PointOnLine, mbd.PointOnPlane]  # fmt: skip
+             mbd.Planar, mbd.joints.PointOnLine, mbd.joints.PointOnPlane]  # fmt: skip
     joints = [
         mbd.Screw("screw", "ground", "b", pitch=0.1, **at),
         mbd.Distance("distance", "ground", "b", length=1.0, **apart),

@@ -36,7 +36,7 @@ PLACED = {
     mbd.Universal: [1.2, -0.7],
     mbd.Planar: [0.5, -0.4, 3.1],
     mbd.Screw: [0.33],
-    mbd.PointOnLine: [0.9],
+    mbd.joints.PointOnLine: [0.9],
 }
 
 
@@ -123,7 +123,7 @@ def test_rates_that_nothing_can_have():
         "disc", BOX, position=[0, 0, r * np.sin(lean)],
         orientation=[np.cos(lean / 2), 0, np.sin(lean / 2), 0],
     )  # fmt: skip
-    joint = mbd.RollingDisc("roll", "ground", disc, radius=r, axes=(Z, axis),
+    joint = mbd.joints.RollingDisc("roll", "ground", disc, radius=r, axes=(Z, axis),
                             points=([0, 0, 0], [0, 0, r * np.sin(lean)]))  # fmt: skip
     mechanism = mbd.Mechanism([disc], [joint])
     state = mbd.place_bodies(mechanism, {}, {"roll": [0.0, 0.5]})

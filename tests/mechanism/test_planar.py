@@ -55,7 +55,7 @@ def linkage(plane=None):
         mbd.Spring("spring", "ground", rod, points=[placed(0.3, 0.4), placed(*(a + b) / 2)],
                    stiffness=30.0, damping=0.4, rest_length=0.2),
         mbd.Motor("motor", "ground", crank, point=placed(*still), axis=NORMAL, rotor_inertia=0.01),
-        mbd.JointFriction(joints[1], viscous=0.02),
+        mbd.forces.JointFriction(joints[1], viscous=0.02),
     ]  # fmt: skip
     gravity = -9.81 * TURN[:, 2] + 2.0 * NORMAL
     return mbd.Mechanism([crank, rod, slider], joints, forces, gravity=gravity, plane=plane)
@@ -81,10 +81,10 @@ def pairs():
         (mbd.Spherical, {}),
         (mbd.Cylindrical, {"axis": NORMAL}),
         (mbd.Cylindrical, {"axis": across}),
-        (mbd.PointOnLine, {"axis": NORMAL}),
-        (mbd.PointOnLine, {"axis": y}),
-        (mbd.PointOnPlane, {"axis": across}),
-        (mbd.PointOnPlane, {"axis": NORMAL}),
+        (mbd.joints.PointOnLine, {"axis": NORMAL}),
+        (mbd.joints.PointOnLine, {"axis": y}),
+        (mbd.joints.PointOnPlane, {"axis": across}),
+        (mbd.joints.PointOnPlane, {"axis": NORMAL}),
         (mbd.Planar, {"axis": x}),
         (mbd.Planar, {"axis": NORMAL}),
     ]
@@ -241,7 +241,7 @@ def flat(kind=None, moving=(), **place):
     ("cross", "Use `Revolute`", lambda: flat(mbd.Universal, **AT, axes=[X, Y])),
     ("frames-tilted", "aligns", lambda: flat(mbd.Prismatic, frame_a=STILL, frame_b=TILTED)),
     ("other-joint-tilted", "does not fit the plane",
-     lambda: flat(mbd.Serial, axes=[Y], frame_a=TILTED, frame_b=STILL)),
+     lambda: flat(mbd.joints.Serial, axes=[Y], frame_a=TILTED, frame_b=STILL)),
     ("velocity-out", "leads out of the plane", lambda: flat(moving=dict(velocity=Y))),
     ("normal-not-unit", "unit vector", lambda: mbd.Plane([0.0, 2.0, 0.0])),
     ("axes-not-normal", "right angles", lambda: mbd.Plane([0.0, 1.0, 0.0], [0.0, 1.0, 0.0])),
@@ -281,8 +281,8 @@ def test_contact_rows_are_those_of_space():
 @pytest.mark.parametrize(
     "rows, kind, options",
     [
-        (2, mbd.RollingDisc, dict(points=(0 * Z, 0.3 * Z), radius=0.3, axes=(Z, Y))),
-        pytest.param(1, mbd.Serial, dict(frame_a=STILL, frame_b=STILL, slides=[X], axes=[Y]),
+        (2, mbd.joints.RollingDisc, dict(points=(0 * Z, 0.3 * Z), radius=0.3, axes=(Z, Y))),
+        pytest.param(1, mbd.joints.Serial, dict(frame_a=STILL, frame_b=STILL, slides=[X], axes=[Y]),
                      marks=pytest.mark.slow),
     ],
 )  # fmt: skip

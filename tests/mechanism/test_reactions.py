@@ -9,7 +9,7 @@ from joint_kinds import motion
 from reported import BOX, TIME, G, X, Y, Z, four_bar
 
 import jaxmbd as mbd
-from jaxmbd.mechanism.reports.violation import dense_jacobian
+from jaxmbd._mechanism.reports.violation import dense_jacobian
 
 
 def test_all_reactions_hold_the_bodies():
@@ -41,7 +41,7 @@ def test_all_reactions_hold_the_bodies():
     np.testing.assert_allclose(*sums(q.ravel()), atol=1e-12)
 
 
-class Skate(mbd.AbstractJoint):
+class Skate(mbd.joints.AbstractJoint):
     """A blade along the x axis of b: no velocity across it, v_y = 0."""
 
     rows = 0

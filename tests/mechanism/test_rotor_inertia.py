@@ -73,14 +73,14 @@ def test_sparse_elimination():
         joints.append(mbd.Revolute(f"hinge {i}", before, body, **at))
         motors.append(mbd.Motor(f"m {i}", before, body, gear=GEAR + i, rotor_inertia=ROTOR, **at))
         before = body
-    joints.append(mbd.PointOnPlane("end", before, "ground", point=[1.0, 0, 0], axis=Z))
+    joints.append(mbd.joints.PointOnPlane("end", before, "ground", point=[1.0, 0, 0], axis=Z))
     mechanism = mbd.Mechanism(bodies, joints, motors)
     state, rng = mechanism.state(), np.random.default_rng(3)
 
     @jax.jit
     def solve(v, f, r):
         M, rows = mechanism.mass_blocks(state.q), mechanism.linearised(0.0, state.q, v)
-        found = mbd.solvers.ConstraintOperator(mbd.BlockSparse(), M, rows.J)
+        found = mbd.solvers.ConstraintOperator(mbd.solvers.BlockSparse(), M, rows.J)
         a, lam = found.solve(f, r)
         return a, lam, found.free(f), M @ f, found.result(), M.dense(), rows.J.dense()
 

@@ -7,7 +7,7 @@ import numpy as np
 
 import jaxmbd as mbd
 from jaxmbd._compiler import to_jax
-from jaxmbd.mechanism.contact_rows import basis
+from jaxmbd._mechanism.contact_rows import basis
 
 R, MU, G = 0.1, 0.5, 10.0
 FLAT = mbd.Plane(normal=[0.0, -1.0, 0.0], x_axis=[1.0, 0.0, 0.0])

@@ -27,7 +27,7 @@ def sprung(stiffness=1.0, spin=0.0):
     """A wheel on springs of both kinds, and the rows of its bearing."""
     body, bearing = wheel("a", spin)
     springs = [
-        mbd.CoordinateSpring("a", mbd.OfJoint(bearing), stiffness=stiffness),
+        mbd.forces.CoordinateSpring("a", mbd.OfJoint(bearing), stiffness=stiffness),
         mbd.TorsionSpring("b", "ground", body, **AXIS, stiffness=stiffness),
     ]
     return mbd.Mechanism([body], [bearing], springs, **FREE)
@@ -110,16 +110,18 @@ def test_elements_at_angles_of_several_turns():
     bodies, bearings = zip(*pairs, strict=True)
     a, b, c, d = (mbd.OfJoint(bearing) for bearing in bearings)
     joints = [  # the bearings are only read
-        mbd.CoordinateConstraint("train", mbd.WeightedSum([a, b, c], [1.0, 2 / 3, 4 / 3])),
-        mbd.CoordinateConstraint("cam", b, a, coefficients=[0.1, 0.4, 0.05]),
-        mbd.CoordinateConstraint("belt", d, c, coefficients=[0.0, np.sqrt(2.0)]),
+        mbd.joints.CoordinateConstraint(
+            "train", mbd.coordinates.WeightedSum([a, b, c], [1.0, 2 / 3, 4 / 3])
+        ),
+        mbd.joints.CoordinateConstraint("cam", b, a, coefficients=[0.1, 0.4, 0.05]),
+        mbd.joints.CoordinateConstraint("belt", d, c, coefficients=[0.0, np.sqrt(2.0)]),
     ]
     forces = [
-        mbd.CoordinateSpring("spring", a, stiffness=2.0),
+        mbd.forces.CoordinateSpring("spring", a, stiffness=2.0),
         mbd.TorsionSpring("torsion", "ground", bodies[2], **AXIS, stiffness=3.0),
-        mbd.CoordinateActuator("servo", d, gain=[8.0, 0.0, 0.0], bias=[0.0, -8.0, 0.0]),
+        mbd.forces.CoordinateActuator("servo", d, gain=[8.0, 0.0, 0.0], bias=[0.0, -8.0, 0.0]),
     ]
-    stop = mbd.CoordinateLimit("stop", b, lower=-3 * np.pi, upper=4 * np.pi)
+    stop = mbd.contacts.CoordinateLimit("stop", b, lower=-3 * np.pi, upper=4 * np.pi)
     of = mbd.Mechanism(bodies, joints, forces, [stop, mbd.JointLimit(bearings[3])], **FREE)
     v = np.zeros(12)
 

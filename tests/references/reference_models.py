@@ -73,7 +73,7 @@ def mechanism_of(tree, ball=None):
             forces.append(mbd.TorsionSpring(f"at {name}", *joint.bodies, **options))
         else:
             options["rest"] = spring["rest"]
-            forces.append(mbd.CoordinateSpring(f"at {name}", mbd.OfJoint(joint), **options))
+            forces.append(mbd.forces.CoordinateSpring(f"at {name}", mbd.OfJoint(joint), **options))
     joints = list(joints.values())
     if ball is not None:
         joints.append(mbd.Spherical("ball", *ball, **frames(*ball.values())))

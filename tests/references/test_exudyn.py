@@ -64,7 +64,7 @@ def test_rolling_disc():
     disc = mbd.Body("disc", inertia, orientation=given["quaternion"], **moving)
     axis = Rotation.from_quat(given["quaternion"], scalar_first=True).as_matrix()[:, 0]
     options = dict(points=[np.zeros(3), given["position"]], axes=[[0.0, 0.0, 1.0], axis])
-    rolls = mbd.RollingDisc("rolls", "ground", disc, radius=given["radius"], **options)
+    rolls = mbd.joints.RollingDisc("rolls", "ground", disc, radius=given["radius"], **options)
     mechanism, end = mbd.Mechanism([disc], [rolls]), given["motion"]
     options = dict(t1=float(end["end"]), dt=1e-3)
     sol = mbd.simulate(mechanism, mbd.UdwadiaKalaba(), mechanism.state(), **options)

@@ -86,7 +86,7 @@ class Family:
     """A method on a system with a known motion and a control, of an order for steps of `dt`."""
 
     problem: tuple[mbd.AbstractSystem, Callable, Any]
-    method: mbd.AbstractEnforcement
+    method: mbd.methods.AbstractEnforcement
     order: int
     dt: float
 

@@ -21,7 +21,7 @@ def simulated(system=PLANE, enforcement=UK, state=START, **options):
 
 
 def partitioned(*independent):
-    choice = mbd.CoordinatePartitioning(independent)
+    choice = mbd.methods.CoordinatePartitioning(independent)
     return simulated(h.Pendulum(), mbd.IndependentCoordinates(independent=choice), HANGING)
 
 
@@ -29,11 +29,11 @@ def partitioned(*independent):
     "of, name, value, words",
     [
         (mbd.AugmentedLagrangian, "penalty", 0.0, "must be positive"),
-        (mbd.ExplicitPenalty, "stiffness", -1.0, "must be .*not negative"),
+        (mbd.methods.ExplicitPenalty, "stiffness", -1.0, "must be .*not negative"),
         (mbd.GeneralisedAlpha, "rho_inf", 1.2, r"must be in \[0, 1\]"),
         (mbd.LagrangeMultipliers, "alpha", -1.0, "must be .*not negative"),
         (mbd.Pseudoinverse, "rtol", np.nan, "must be between 0 and 1, but is nan"),
-        (mbd.Relaxation, "tau", 0, "must be positive"),
+        (mbd.methods.Relaxation, "tau", 0, "must be positive"),
         (mbd.VelocityImpulse, "stabilisation", "relax", "must be a .*Dead"),
         (mbd.rotations.quaternion_log, "p", np.zeros(4), "must be a quaternion other than 0"),
     ],

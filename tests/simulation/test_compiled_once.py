@@ -94,7 +94,7 @@ def numbers(stiffness, drag, gain):
         (times(0.101, 0.2), [times(0.1, 0.203)]),
         *(
             (adaptive(0.3, 0.01, 1e-6, scheme), [adaptive(0.4, 0.02, 1e-4, scheme)])
-            for scheme in (diffrax.Heun(), mbd.CrankNicolson())
+            for scheme in (diffrax.Heun(), mbd.methods.CrankNicolson())
         ),
         # Without reverse mode, nor anything saved on the way, another number of steps too.
         (
@@ -116,9 +116,9 @@ def test_other_numbers(first, others):
     [
         lambda x: mbd.LagrangeMultipliers(alpha=x, beta=x),
         lambda x: mbd.LagrangeMultipliers(k=x, d=x),
-        lambda x: mbd.VelocityImpulse(stabilisation=mbd.Relaxation(x)),
+        lambda x: mbd.VelocityImpulse(stabilisation=mbd.methods.Relaxation(x)),
         lambda x: mbd.ImplicitPenalty(x, x),
-        lambda x: mbd.ExplicitPenalty(x, x),
+        lambda x: mbd.methods.ExplicitPenalty(x, x),
         lambda x: mbd.AugmentedLagrangian(x, omega=x, xi=x),
         mbd.GeneralisedAlpha,
     ],

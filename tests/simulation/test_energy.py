@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import jaxmbd as mbd
-from jaxmbd.mechanism.body import middle_spin
+from jaxmbd._mechanism.body import middle_spin
 
 WEIGHTLESS = [0.0, 0.0, 0.0]
 OFFSET = [0.05, 0.03, -0.02]

@@ -50,7 +50,7 @@ def test_power_of_mechanisms():
 
     @jax.jit
     def rates(t, q, v):
-        state = mbd.StepperState(t, q, v)
+        state = mbd.methods.StepperState(t, q, v)
         problem = mbd.Stepper(mechanism, method).problem(state, control)
         here = point(problem.equations, control, t, q, v)
         motion = method.motion(here, method.factorise(here))

@@ -125,7 +125,7 @@ def test_at_rest():
     h.check_scalar(end, (h.Pendulum(), np.array([0.0, -0.9]), np.zeros(2)))
 
 
-@pytest.mark.parametrize("form", [mbd.Dual(), mbd.Primal()])
+@pytest.mark.parametrize("form", [mbd.methods.Dual(), mbd.methods.Primal()])
 def test_soft_rows(form):
     """From nothing on, derivatives by K and D are those of the steps (M + h J^T (h K + D) J) v+ =
     M v* - h J^T K Phi. The dual form needs one of both."""
@@ -151,7 +151,7 @@ def test_soft_rows(form):
             q = q + dt * v
         return q[0] + v[1]
 
-    nothing = [(0.0, 0.0)] if isinstance(form, mbd.Primal) else []
+    nothing = [(0.0, 0.0)] if isinstance(form, mbd.methods.Primal) else []
     for x in [(50.0, 0.0), (0.0, 2.0), *nothing]:
         expected = complex_step(literal, np.array(x))
         assert np.min(np.abs(expected)) > 1e-5

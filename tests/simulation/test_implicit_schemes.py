@@ -35,7 +35,8 @@ class Elastic(mbd.AbstractSystem):
 
 
 @pytest.mark.parametrize(
-    "scheme", [pytest.param(diffrax.Kvaerno5(), marks=pytest.mark.slow), mbd.CrankNicolson()]
+    "scheme",
+    [pytest.param(diffrax.Kvaerno5(), marks=pytest.mark.slow), mbd.methods.CrankNicolson()],
 )
 def test_stiffness_whose_rounding_exceeds_any_tolerance(scheme):
     """At 1e12 N/m a force is known to 1e-4 N. The spring gives way by 1e-11 m, so that the rod is
@@ -92,7 +93,7 @@ def test_estimate_of_the_trapezoidal_rule():
     @jax.jit
     def step(y):
         term = diffrax.ODETerm(lambda t, y, args: -y)
-        scheme = mbd.CrankNicolson(root_finder=optx.Newton(1e-12, 1e-12))
+        scheme = mbd.methods.CrankNicolson(root_finder=optx.Newton(1e-12, 1e-12))
         return scheme.step(term, 0.0, h, y, None, None, False)[:2]
 
     end = (1 - h / 2) / (1 + h / 2)
@@ -110,7 +111,8 @@ def test_no_root():
 
 
 @pytest.mark.parametrize(
-    "scheme", [pytest.param(diffrax.Kvaerno3(), marks=pytest.mark.slow), mbd.CrankNicolson()]
+    "scheme",
+    [pytest.param(diffrax.Kvaerno3(), marks=pytest.mark.slow), mbd.methods.CrankNicolson()],
 )
 def test_derivatives(scheme):
     """Of the converged stages, not of their iteration: by the stiffness and the kinematic map,

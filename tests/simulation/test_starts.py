@@ -60,7 +60,7 @@ def test_springs_may_overlap():
 def test_limits_of_coordinates_are_named():
     slider = mbd.Body("slider", BOX, position=[0.5, 0, 0])
     rail = mbd.Prismatic("rail", "ground", slider, point=[0, 0, 0], axis=[1, 0, 0])
-    stop = mbd.CoordinateLimit("stop", mbd.OfJoint(rail), lower=0.1, upper=0.2)
+    stop = mbd.contacts.CoordinateLimit("stop", mbd.OfJoint(rail), lower=0.1, upper=0.2)
     mechanism = mbd.Mechanism([slider], [rail], contacts=[stop])
     x = np.asarray(mechanism.joint_coordinates(mechanism.state().q, "rail"))[0]
     side = rf"is {x:.4g}, below its lower limit 0\.1"

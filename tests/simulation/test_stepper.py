@@ -135,7 +135,7 @@ def test_held_controls(enforcement):
 def test_time_is_not_lost():
     """Each of 10^5 steps rounds t in float32, all to the same side. Their sum does not."""
     state = mbd.State(0.0, np.zeros(1, np.float32), np.zeros(1, np.float32))
-    stepper = mbd.Stepper(Oscillator(), UK, scheme=mbd.SemiImplicitEuler())
+    stepper = mbd.Stepper(Oscillator(), UK, scheme=mbd.methods.SemiImplicitEuler())
     dt = np.float32(1e-3)
 
     @eqx.filter_jit

@@ -84,13 +84,13 @@ def run(method, batch, dt=DT, throw=False, **options):
 CHOLESKY = mbd.Cholesky()
 METHODS = {
     "udwadia_kalaba": mbd.UdwadiaKalaba(CHOLESKY),
-    "multipliers": mbd.LagrangeMultipliers(mbd.KKT()),
+    "multipliers": mbd.LagrangeMultipliers(mbd.solvers.KKT()),
     "impulse": mbd.VelocityImpulse(CHOLESKY),
     "independent": mbd.IndependentCoordinates(CHOLESKY),
     "alpha": mbd.GeneralisedAlpha(solver=CHOLESKY),
     "variational": mbd.Variational(CHOLESKY),
     "augmented": mbd.AugmentedLagrangian(),
-    "primal": mbd.ImplicitPenalty(1.0, 1.0, mbd.Primal()),
+    "primal": mbd.ImplicitPenalty(1.0, 1.0, mbd.methods.Primal()),
 }
 # KKT solves with any mass, and penalties with any rows.
 EXEMPT = {
@@ -129,7 +129,10 @@ def test_faults(name):
     assert np.all(np.isfinite(sol.q)) and np.all(np.isfinite(sol.v))
 
 
-EULER, FREE = diffrax.Euler(), mbd.ExplicitPenalty(0.0)  # the verdicts below are no method's own
+EULER, FREE = (
+    diffrax.Euler(),
+    mbd.methods.ExplicitPenalty(0.0),
+)  # the verdicts below are no method's own
 
 
 def test_held_between_steps():
@@ -177,7 +180,7 @@ def test_adaptive_steps():
 def test_implicit_schemes_that_are_not_solved(controller):
     """Newton's method goes to and fro between the sides of a force that jumps."""
     system, q, v = of_all([({}, {}), (dict(steepness=1e3), {})])
-    options = dict(scheme=mbd.CrankNicolson(), stepsize_controller=controller, t1=1.0)
+    options = dict(scheme=mbd.methods.CrankNicolson(), stepsize_controller=controller, t1=1.0)
     sol = run(FREE, (system, q, 0 * v), dt=0.5, **options)
     h.assert_verdicts(sol.result, [GOOD, R.implicit_scheme_unsolved])
 

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 import jaxmbd as mbd
+from jaxmbd._mechanism.appearance import body_frames, matrices
 from jaxmbd._view.scene import Extent, toward, tube
 from jaxmbd._view.solids import Link, bar, body_solids, supports, symbols
-from jaxmbd.mechanism.appearance import body_frames, matrices
 
 INERTIA = mbd.Inertia.box(size=[0.6, 0.4, 0.2], mass=2.0)
 DOWN = np.array([0.0, 0.0, -1.0])
@@ -31,7 +31,7 @@ def shown(shape, other=None):
         (mbd.Box(size=(0.2, 0.4, 0.6)), "box", (0.1, 0.2, 0.3)),
         (mbd.Capsule(radius=0.1, length=0.8), "capsule", (0.1, 0.4)),
         (mbd.Cylinder(radius=0.1, length=0.8), "cylinder", (0.1, 0.4)),
-        (mbd.Ellipsoid(semiaxes=(0.1, 0.2, 0.3)), "ellipsoid", (0.1, 0.2, 0.3)),
+        (mbd.shapes.Ellipsoid(semiaxes=(0.1, 0.2, 0.3)), "ellipsoid", (0.1, 0.2, 0.3)),
     ],
     ids=lambda x: type(x).__name__,
 )
@@ -48,13 +48,13 @@ def volume(vertices, faces):
 
 
 def test_triangles_of_convex_points_enclose_their_volume():
-    solid = shown(mbd.ConvexPoints(WEDGE))[0]
+    solid = shown(mbd.shapes.ConvexPoints(WEDGE))[0]
     assert abs(volume(solid.vertices, solid.faces)) == pytest.approx(0.5)
 
 
 def test_height_fields_divide_their_cells_as_contacts_do():
     heights = np.array([[0.0, 0.1, 0.3], [0.2, 0.5, 0.4]])
-    _, ground = shown(mbd.Sphere(0.1), mbd.HeightField(heights, (1.0, 2.0)))
+    _, ground = shown(mbd.Sphere(0.1), mbd.shapes.HeightField(heights, (1.0, 2.0)))
     assert ground.vertices[4].tolist() == [0.5, 0.0, 0.5]
     assert len(ground.faces) == 4 and [0, 3, 4] in ground.faces.tolist()
 
@@ -90,7 +90,7 @@ def test_a_tube_stretches_with_its_bones():
 def test_symbols_are_fixed_to_the_frames_of_joints():
     a, b = mbd.Body("a", INERTIA), mbd.Body("b", INERTIA, position=[1.0, 0, 0])
     at, tilted = dict(point=[0.5, 0.2, 0.0]), dict(axis=[0.0, 0.6, 0.8])
-    kinds = (mbd.Revolute, mbd.Prismatic, mbd.Cylindrical, mbd.Planar, mbd.PointOnLine)
+    kinds = (mbd.Revolute, mbd.Prismatic, mbd.Cylindrical, mbd.Planar, mbd.joints.PointOnLine)
     joints = [kind(kind.__name__, a, b, **at, **tilted) for kind in kinds]
     joints += [mbd.Fixed("Fixed", a, b, **at), mbd.Spherical("Spherical", "ground", b, **at)]
     joints.append(mbd.Distance("Distance", a, b, points=[[0, 0, 0], [1, 0, 0]], length=1.0))

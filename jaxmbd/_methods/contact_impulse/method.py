@@ -92,7 +92,7 @@ class ContactImpulse(AbstractEnforcement):
         if self.smoothing is not None and isinstance(self.friction, Pyramid):
             raise ValueError(
                 f"Argument `smoothing` of ContactImpulse, {self.smoothing}, needs "
-                "`friction=mbd.Cone()`: a `Pyramid` has corners that it does not smooth."
+                "`friction=mbd.contacts.Cone()`: a `Pyramid` has corners that it does not smooth."
             )
 
     @property

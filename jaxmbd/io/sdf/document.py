@@ -10,7 +10,7 @@ from xml.parsers import expat
 import numpy as np
 
 from ..._coordinates import algebra
-from ...mechanism import Pose
+from ..._mechanism import Pose
 from ..loaded import pose
 
 _COMMENTS = re.compile(rb"<!\[CDATA\[.*?\]\]>|<!--.*?-->", re.DOTALL)

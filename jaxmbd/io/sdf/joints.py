@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Float
 
 from ..._coordinates import AnyArray, algebra
-from ...mechanism import (
+from ..._mechanism import (
     AbstractConstraint,
     AbstractContact,
     AbstractForceElement,

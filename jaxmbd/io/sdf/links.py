@@ -13,7 +13,7 @@ import numpy as np
 
 from ..._contact import ContactLaw
 from ..._coordinates import algebra
-from ...mechanism import (
+from ..._mechanism import (
     AbstractContact,
     Inertia,
     Pose,

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ...mechanism import (
+from ..._mechanism import (
     GROUND,
     AbstractContact,
     AbstractForceElement,

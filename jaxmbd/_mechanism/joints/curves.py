@@ -146,7 +146,7 @@ class PeriodicSpline(eqx.Module):
     continuous second derivatives, so that accelerations do not jump. The error is of fourth order
     in the spacing of the angles.
 
-        profile = mbd.PeriodicSpline(angles, radii)
+        profile = mbd.joints.PeriodicSpline(angles, radii)
         profile(0.3)
 
     **Fields:** at the points, with the first one repeated a turn later as the last,

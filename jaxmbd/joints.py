@@ -1,0 +1,31 @@
+"""Joints, couplings and other constraints of a mechanism, and the bases of your own."""
+
+from ._mechanism import AbstractConstraint as AbstractConstraint
+from ._mechanism import AbstractJoint as AbstractJoint
+from ._mechanism import Cam as Cam
+from ._mechanism import ConstantVelocity as ConstantVelocity
+from ._mechanism import Constraint as Constraint
+from ._mechanism import CoordinateConstraint as CoordinateConstraint
+from ._mechanism import Coupler as Coupler
+from ._mechanism import Cylindrical as Cylindrical
+from ._mechanism import Distance as Distance
+from ._mechanism import Ends as Ends
+from ._mechanism import Fixed as Fixed
+from ._mechanism import Frames as Frames
+from ._mechanism import Gear as Gear
+from ._mechanism import PeriodicSpline as PeriodicSpline
+from ._mechanism import Planar as Planar
+from ._mechanism import PointOnCurve as PointOnCurve
+from ._mechanism import PointOnLine as PointOnLine
+from ._mechanism import PointOnPlane as PointOnPlane
+from ._mechanism import PrescribedMotion as PrescribedMotion
+from ._mechanism import PrescribedPose as PrescribedPose
+from ._mechanism import Prismatic as Prismatic
+from ._mechanism import RackAndPinion as RackAndPinion
+from ._mechanism import Revolute as Revolute
+from ._mechanism import RollingDisc as RollingDisc
+from ._mechanism import RollingSphere as RollingSphere
+from ._mechanism import Screw as Screw
+from ._mechanism import Serial as Serial
+from ._mechanism import Spherical as Spherical
+from ._mechanism import Universal as Universal
