@@ -42,7 +42,7 @@ def check_resolved(t0: Any, t1: Any, dt: Any, dtype: Any) -> None:
 def check_fits(
     count: float | int, what: str, remedy: str, available: float | int | None = None
 ) -> None:
-    """Check that `count` bytes fit into the `available` ones, by default those of the device.
+    """Check that `count` bytes fit into the `available` ones, by default on the device.
 
     **Raises:** `ValueError`. Its message begins with `what` ("Outputs take") and ends with the
     remedy."""

@@ -19,7 +19,7 @@ _EXAMPLE = 'such as: [parameters] "bodies[forearm].inertia.mass" = {lower = 0.1,
 @model_argument
 @click.option("--data", required=True, type=click.Path(), help="CSV of the measurements.")
 @click.option("--parameters", required=True, type=click.Path(), help="TOML of what is unknown.")
-@click.option("--dt", type=float, help="Step [s]; by default that of the model.")
+@click.option("--dt", type=float, help="Step [s]; by default the model's.")
 @click.option("--output", type=click.Path(dir_okay=False), help="Write the estimate, as .npz.")
 @click.option("--progress/--no-progress", default=None, help="Show a bar; by default in terminals.")
 def fit(model, data, parameters, dt, output, progress) -> None:

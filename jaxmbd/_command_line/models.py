@@ -117,7 +117,7 @@ def _placed(loaded: Any, state: Any, start: Sequence[str]) -> Any:
 
 
 def _on_floors(loaded: Any) -> Any:
-    """The model without contacts between other shapes than floors, such as those of a robot with
+    """The model without contacts between other shapes than floors, for example of a robot with
     itself, which are most of the work."""
     import jaxmbd as mbd
 
@@ -236,7 +236,7 @@ def simulation_options(contacts: str) -> Callable[[Callable], Callable]:
     """The `options` of all commands that simulate, with a default of the contacts to keep."""
     given = (
         click.option("--t1", type=float, default=5.0, show_default=True, help="Duration [s]."),
-        click.option("--dt", type=float, help="Step [s]; by default that of the model."),
+        click.option("--dt", type=float, help="Step [s]; by default the model's."),
         click.option(
             "--method",
             type=click.Choice(list(METHODS)),

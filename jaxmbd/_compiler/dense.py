@@ -233,7 +233,7 @@ def inverse(A: Float[Array, "n n"]) -> tuple[Float[Array, "n n"], Float[Array, "
 @batch_last
 def _swept(A):
     """A^-1 and the relative pivots by the sweep operator: Gauss-Jordan elimination in (A, 1), where
-    finished columns of A are replaced by those of the inverse."""
+    finished columns of A are replaced by columns of the inverse."""
     n, rest = A.shape[0], (1,) * (A.ndim - 2)
     places = jnp.arange(n).reshape(n, *rest)
     # With a diagonal of 1 all pivots are at most 1, so that p - 1 below loses no digits.

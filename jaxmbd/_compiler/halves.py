@@ -31,7 +31,7 @@ def inverse(A: Float[Array, "n n"]) -> tuple[Float[Array, "n n"], Float[Array, "
 
 def _swept(A):
     """The same by the sweep operator: Gauss-Jordan elimination in (A, 1), where finished columns of
-    A are replaced by those of the inverse."""
+    A are replaced by columns of the inverse."""
     rows, pivots = list(A), []
     for k in range(len(rows)):
         here = jnp.arange(len(rows)) == k

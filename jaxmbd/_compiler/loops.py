@@ -93,7 +93,7 @@ def _any_of_batch_rule(size, is_batched, x):
 def one_by_one(fn: Callable, *operands: PyTree) -> PyTree:
     """`fn(*operands)`. Under `vmap` on CPUs the samples are computed one after the other: the steps
     of one sample are compiled whole, their data fits the L1 cache, and inner loops take only the
-    iterations that this sample needs. Derivatives are those of fn, for all samples together."""
+    iterations that this sample needs. Derivatives go through fn, for all samples together."""
     arrays, rest = eqx.partition(operands, eqx.is_array)
     closed, shapes = jax.make_jaxpr(lambda x: fn(*eqx.combine(x, rest)), return_shape=True)(arrays)
     # Arrays that fn computes from constants become operands too. `vmap` of a `cond` copies them for

@@ -206,7 +206,7 @@ class ContactRows(eqx.Module):
 
     - `gap`: g(q, t), shape `(contacts,)` [m].
     - `drift`: relative velocities of the contacts at v = 0, caused by surfaces that move in time,
-      shape `(contacts, d)` [m/s]: the normal one, then those of each group.
+      shape `(contacts, d)` [m/s]: the normal one, then each group.
     - `J`: the relative velocities are J v + `drift`.
     - `law`: coefficients. Those that differ between contacts have shape `(contacts,)`.
     - `tangents`: number of components of sliding friction, which follow the normal one.
@@ -224,11 +224,11 @@ class ContactRows(eqx.Module):
     of_everything: Float[Array, " total"] | None = None
 
     def of_kept(self, x: Shaped[Array, "total *rest"]) -> Shaped[Array, "contacts *rest"]:
-        """Select the values of the kept contacts from those of all contacts."""
+        """Select the values of the kept contacts from the values of all."""
         return x if self.kept is None else x[self.kept]
 
     def of_all(self, x: Shaped[Array, "contacts *rest"]) -> Shaped[Array, "total *rest"]:
-        """Return values of all contacts from those of the kept ones, 0 for the others."""
+        """Return values of all contacts from the kept ones, 0 for the others."""
         if self.kept is None:
             return x
         return put_rows(x, self.kept, self.total)

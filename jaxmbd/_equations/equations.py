@@ -299,7 +299,7 @@ class Structured(AbstractEquations):
         return self.system.contact_rows(t, q)
 
     def map_of(self, M, J, t, q, v):
-        # The cotangents of all products with J add up to that of J, so that a gradient
+        # The cotangents of all products with J add up to the cotangent of J, so that a gradient
         # differentiates the geometry once. Through the functions it would do so for each product,
         # and a step with redundant rows takes twelve. Of larger J the products are written out (see
         # `contracted`), and their cotangents would take longer than the functions.

@@ -94,7 +94,7 @@ class AbstractStructuredSystem(AbstractSystem):
 
     @abc.abstractmethod
     def linearised(self, t: RealScalarLike, q: Configuration, v: Velocity) -> ConstraintRows:
-        """All rows at (t, q, v), with J as `BlockRows`, those of Phi first."""
+        """All rows at (t, q, v), with J as `BlockRows`, Phi first."""
 
     @abc.abstractmethod
     def reach(self, J: BlockRows) -> Rows:

@@ -48,7 +48,7 @@ _STACKED = 8 * 1024
 
 
 class _Value(NamedTuple):
-    """An array, and whether its last axis is that of the samples."""
+    """An array, and whether its last axis counts the samples."""
 
     x: Any
     varies: bool

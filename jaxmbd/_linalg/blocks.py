@@ -40,7 +40,7 @@ def picks(
     index: np.ndarray | Array, count: int, dtype: DTypeLike
 ) -> Float[Array, "*shape count"] | None:
     """The matrix of zeros and ones that selects columns by a product, or `None` where a gather is
-    faster. The derivative of the product is a product again. That of a gather is a scatter, with
+    faster. The derivative of the product is a product again. A gather has a scatter, with
     which XLA does not compile a loop whole."""
     if not loops_cost_nothing() or index.size * count > _FEW:
         return None

@@ -98,7 +98,7 @@ class Proximal(AbstractConstraintSolver):
 
     In an eigendirection of G with eigenvalue sigma^2 each iteration multiplies the error by rho /
     (sigma^2 + rho). The part in the null space of G, found as the limit of powers of rho (G + rho
-    1)^-1, is removed from s and lam, so that the result is that of the pseudoinverse.
+    1)^-1, is removed from s and lam, so that the result agrees with the pseudoinverse.
 
     Choose it for redundant rows in larger systems. It costs one Cholesky factorisation. Close to a
     singular pose, where sigma^2 < rho, a row becomes soft rather than being dropped.

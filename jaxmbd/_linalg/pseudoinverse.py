@@ -32,7 +32,7 @@ class Pseudoinverse(AbstractConstraintSolver):
         M^-1 J^T G^+ = R^-1 C^+,    M = R^T R.
 
     Choose it when rows may be redundant or poses singular. The motion and the reaction J^T lam are
-    unique even then. Of all multipliers, those of least norm are returned.
+    unique even then. Of all multipliers, the ones of least norm are returned.
 
     Rows that are clearly independent take a faster path by the inverse of C C^T. Only near a rank
     deficiency are the rows orthogonalised (up to 128 rows on a CPU) or decomposed by the SVD.

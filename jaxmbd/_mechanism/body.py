@@ -194,7 +194,7 @@ class Body(eqx.Module):
         axes: Float[Array, "3 3 *rest"] | None = None,
     ) -> Float[Array, "7 *rest"]:
         """Return q after the displacement dp, along which the centre of mass moves straight.
-        `axes`: those of the body at q, if known.
+        `axes` of the body at q, if known.
 
         The origin then moves on a curve, which dp = h v + h^2 a / 2 gives right only if a leaves
         out the centrifugal acceleration about the centre of mass, as velocities that are `carried`

@@ -4,7 +4,7 @@ In a plane some rows of a joint are zero at all poses, and others depend on each
 left out when the mechanism is built. Reactions against the plane are not known then.
 
 Heights along the normal of the plane are left out too: d is the vector in the plane from the origin
-of frame a to that of frame b. A pair holds some of
+of frame a to frame b. A pair holds some of
 
     e_1 . d, e_2 . d   (x, y: e_1 and e_2 are the axes of the plane, as they turn with body a),
     z . d              (along: the axis z of frame a is in the plane),

@@ -57,7 +57,7 @@ class Inertia(eqx.Module):
         - `tensor`: shape `(3, 3)`, or the three moments `(3,)` of a diagonal one.
         - `center`: centre of mass.
         - `about`: the point that `tensor` refers to, by default the centre of mass. The axes are
-          always those of the body's frame.
+          always the body's frame.
 
         **Raises:** `ValueError` unless m > 0 and the tensor belongs to a mass distribution: it is
         symmetric, and no principal moment exceeds the sum of the others. Only known values count.
@@ -470,7 +470,7 @@ def _check_physical(tensor) -> None:
     moments = np.linalg.eigvalsh(tensor)
     if moments[0] < -rounding or moments[0] + moments[1] < moments[2] - rounding:
         raise ValueError(
-            "Argument `tensor` is not that of a mass distribution: of its principal moments "
+            "Argument `tensor` belongs to no mass distribution: of its principal moments "
             f"{moments} one is negative or larger than the sum of the others. Check signs, units "
             "and the point that it refers to (`about`)."
         )

@@ -28,7 +28,7 @@ _ALONG = {"along": "x", "across": "y"}
 
 
 class JointRows(NamedTuple):
-    """The rows of joints between bodies. Those of lower pairs of all kinds are evaluated at once,
+    """The rows of joints between bodies. Lower pairs of all kinds are evaluated at once,
     see `Pairs`."""
 
     tables: BodyTables
@@ -45,7 +45,7 @@ class JointRows(NamedTuple):
     def linearised(
         self, t: RealScalarLike, q: Configuration, v: Velocity, *, ground: bool = False
     ) -> ConstraintRows:
-        """All rows. With `ground`, the blocks of J for the ground are those of a body there."""
+        """All rows. With `ground`, J has blocks for the ground as for a body there."""
         t = jnp.asarray(t, q.dtype)
         phi: list[Array] = []
         # Rows of each kind with J, its bodies and the joints that close loops, holonomic and then
@@ -159,7 +159,7 @@ class JointRows(NamedTuple):
         return Linearised(phi, left(rows.velocity), left(rows.drift), J)
 
     def _closes(self) -> list[list[bool]]:
-        """For each joint of each kind, whether its rows may depend on those of others. The rows of
+        """For each joint of each kind, whether its rows may depend on others. The rows of
         the other joints are independent, since each joint's own are and these joints form trees.
         Joints with few rows close the loops."""
         outlines = [kind.outlines() for kind in self.kinds]
@@ -236,7 +236,7 @@ class JointRows(NamedTuple):
         return list(zip(bodies, frames, strict=True))
 
     def _by_kind(self, names: tuple[str, ...], table: Float[Array, "names *_ k"]) -> list[Array]:
-        """Split a table of the rows of all pairs into those of each kind."""
+        """Split a table of the rows of all pairs into one for each kind."""
         found, start = [], 0
         for joints in self._pair_kinds:
             rows = np.array([names.index(name) for name in _names(joints)], int)

@@ -43,7 +43,7 @@ class Linearised(NamedTuple):
 
 
 def frame_poses(element: AbstractFramed, qs: _Bodies) -> tuple[PoseWithAxes, ...]:
-    """World poses of the frames of an element, from those of its bodies."""
+    """World poses of the frames of an element, from its bodies."""
     positions, orientations, axes = [], [], []
     for body, frame in zip(map(_placed, qs), element.frames, strict=True):
         positions.append(body.position + apply_matrix(body.axes, frame.position))
@@ -170,7 +170,7 @@ def _placed(body: Placed | Float[Array, "7"]) -> Placed:
 
 
 def _arms(element: AbstractFramed, qs: _Bodies) -> list[Float[Array, "3"]]:
-    """Vectors from the origins of the bodies to those of the frames, in world axes."""
+    """Vectors from the origins of the bodies to the frames, in world axes."""
     return [
         apply_matrix(_placed(body).axes, frame.position)
         for body, frame in zip(qs, element.frames, strict=True)

@@ -63,13 +63,13 @@ class Mechanism(AbstractStructuredSystem):
     All numbers are parameters: build the mechanism inside a function to differentiate it. Elements
     of one kind are kept as a structure of arrays and evaluated together, in one trace.
 
-    In a plane, the rows of q are x, y and the angle of all bodies, and those of v their rates:
+    In a plane, the rows of q are x, y and the angle of all bodies, and the rows of v their rates:
 
         mechanism = mbd.Mechanism([crank, rod], [hinge, pin], plane=mbd.Plane([0.0, -1.0, 0.0]))
 
     Rows of constraints are ordered by kind, in the order in which the kinds first appear among the
     joints. Within a kind the first equation of all joints comes first, then the second, and so on.
-    Nonholonomic rows follow in the same order. `rows` returns those of a joint.
+    Nonholonomic rows follow in the same order. `rows` returns the rows of a joint.
     """
 
     body_stack: Stack[Body]

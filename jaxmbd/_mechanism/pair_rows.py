@@ -1,7 +1,7 @@
 """Rows of lower pairs of all kinds at once.
 
 In world axes frame a has the axes e1, e2, e3 and frame b has z1, z2, z3. d is the vector from the
-origin of a to that of b, and (w, u) the relative quaternion. A pair constrains some of
+origin of a to the origin of b, and (w, u) the relative quaternion. A pair constrains some of
 
     e_i . d   (x, y, z),    e1 . z3, e2 . z3   (tilt),    e1 . z2   (arms),    2 u_i   (turn).
 
@@ -70,7 +70,7 @@ class Pairs(NamedTuple):
     """Pairs at one q, with the components `names`, in space (d = 3) or in a plane (d = 2).
 
     - `e`, `z`: axes of the frames, as columns; no `z` in a plane.
-    - `apart`: the vector d. `arm_a`, `arm_b`: from the origins of the bodies to that of frame b.
+    - `apart`: the vector d. `arm_a`, `arm_b`: from the origins of the bodies to frame b.
     - `turn`: (w, u) with w >= 0, if needed; in a plane, u along its normal.
     """
 
@@ -203,7 +203,7 @@ class Pairs(NamedTuple):
         return jnp.concatenate([_dot(L, bent[:, None]), others])
 
     def jacobian(self) -> list[Float[Array, "names n k"]]:
-        """J for the velocities of a, and for those of b."""
+        """J for the velocities of a and of b."""
         L, A = self._levers()
         still = jnp.zeros((len(L), *A.shape[1:]), A.dtype)
         found = []

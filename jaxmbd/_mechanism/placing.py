@@ -404,6 +404,6 @@ def _least(A: Array, r: Array) -> Array:
 
 
 def _without(frame: Pose, local: Pose) -> Pose:
-    """The pose of a body from that of a frame on it."""
+    """The pose of a body from a frame on it."""
     orientation = quaternion_product(frame.orientation, quaternion_conjugate(local.orientation))
     return Pose(frame.position - quaternion_rotate(orientation, local.position), orientation)

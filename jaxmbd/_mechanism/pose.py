@@ -30,7 +30,7 @@ class Pose(NamedTuple):
     """Position [m] of a frame in world axes, and its orientation as a unit quaternion (w, x, y, z),
     from its own to world axes. A frame on a body has a pose relative to the body's frame.
 
-    All methods accept leading axes, such as those of saved times, and broadcast them: one vector
+    All methods accept leading axes, for example of saved times, and broadcast them: one vector
     for all poses, or one for each. Single poses and vectors in NumPy stay in NumPy."""
 
     position: Float[Array, "*batch 3"]
@@ -141,7 +141,7 @@ def with_axes(pose: Pose) -> PoseWithAxes:
 
 class Twist(NamedTuple):
     """Velocity [m/s] of the origin of a frame and its angular velocity [rad/s], in world axes. All
-    methods accept leading axes, as those of `Pose` do."""
+    methods accept leading axes, as in `Pose`."""
 
     linear: Float[Array, "*batch 3"]
     angular: Float[Array, "*batch 3"]

@@ -15,7 +15,7 @@ def offset(a: Pose, b: Pose) -> Float[Array, "3"]:
 
 
 def tilt(a: Pose, b: Pose) -> Float[Array, "2"]:
-    """Components of the axis of b across that of a, 0 if the axes are parallel."""
+    """Components of the axis of b across the axis of a, 0 if they are parallel."""
     return a.local_direction(z_axis(b))[:2]
 
 
@@ -42,7 +42,7 @@ def z_axis(frame: Pose) -> Float[Array, "3"]:
 
 
 def angle(a: Pose, b: Pose) -> Float[Array, ""]:
-    """Angle [rad] from the x axis of a to that of b about the axis of a, in (-pi, pi]."""
+    """Angle [rad] from the x axis of a to the x axis of b about the axis of a, in (-pi, pi]."""
     x, y, _ = components(a.local_direction(x_axis(b)))
     return polar_angle(x, y)
 

@@ -288,7 +288,7 @@ class AlongCoordinate(AbstractFramed):
 
 # The smaller of two angles is found within half a turn over this number, or counted.
 _MOST = 50
-# Ratios this close to those of whole numbers are those.
+# Ratios this close to ratios of whole numbers count as these.
 _EXACT = 1e-9
 
 

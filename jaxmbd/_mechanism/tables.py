@@ -62,7 +62,7 @@ class BodyTables(NamedTuple):
         return names.index(name)
 
     def pose(self, q: Float[Array, "*batch nq"], name: str) -> Float[Array, "*batch 7"]:
-        """Position and quaternion of the body `name`. Those of the ground are constant."""
+        """Position and quaternion of the body `name`, constant for the ground."""
         return self._in_space(q, name, 7)
 
     def twist(self, v: Float[Array, "*batch nv"], name: str) -> Float[Array, "*batch 6"]:

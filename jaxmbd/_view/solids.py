@@ -150,7 +150,7 @@ def body_solids(mechanism: Mechanism, visuals: Iterable[Visual], size: float) ->
 
 
 def _of_visuals(visuals: tuple[Visual, ...], colors: dict[str, Color]) -> list[Visual]:
-    """The shapes of a file: those of groups 0 to 2, and all of bodies that have no others."""
+    """The shapes of a file: groups 0 to 2, and all shapes of bodies that have no others."""
     kinds = ("sphere", "capsule", "cylinder", "ellipsoid", "box", "plane", "mesh")
     for x in visuals:
         if x.body not in colors or x.kind not in kinds:

@@ -36,9 +36,9 @@ class CriticalSpeeds(eqx.Module):
 
     - `speed`: `(m,)`, in the unit of the diagram.
     - `mode`: the column of `Campbell.s` that is excited, `(m,)`.
-    - `whirl`: that of the mode there, as in `Campbell`, `(m,)`.
+    - `whirl`: of the mode there, as in `Campbell`, `(m,)`.
     - `frequency`: of the mode there [Hz], `(m,)`.
-    - `order`: the frequency of the excitation divided by that of the rotation.
+    - `order`: the frequency of the excitation divided by the rotation's.
     """
 
     speed: Float[np.ndarray, " m"]
@@ -163,12 +163,12 @@ def campbell(
 
     **Arguments:**
 
-    - `model_at`: the linear model at a speed, such as that of `linearise` in the state in which the
+    - `model_at`: the linear model at a speed, for example by `linearise` in the state in which the
       rotor turns steadily. The system must look alike in each position of the rotor, in the
       coordinates that it is written in. This holds for round rotors in world components.
     - `speeds`: the speeds, in rising order, close enough for modes to be followed.
     - `axis`: for a `Mechanism`, the direction in world axes about which the rotor turns when the
-      speed is positive. By default it is that of the fastest body.
+      speed is positive. By default it is the fastest body's.
     - `planes`: for other systems, pairs of places in v, such as `[(0, 1), (3, 4)]` for the
       velocities along x and y and the angular velocities about x and y of a rotor that turns about
       z. A rotor of positive speed turns from the first to the second.
@@ -289,7 +289,7 @@ def _oscillating(
 
 
 def _told_apart(s: np.ndarray, shapes: np.ndarray, momentum: Callable) -> np.ndarray:
-    """The shapes, with those of equal eigenvalues combined to forward and backward whirl."""
+    """The shapes; shapes of equal eigenvalues are combined to forward and backward whirl."""
     shapes, left = shapes.copy(), list(range(s.size))
     while left:
         own = [i for i in left if np.abs(s[i] - s[left[0]]) <= _SAME * np.abs(s[left[0]])]

@@ -203,8 +203,8 @@ class ContactStatics(AbstractStatics[_Place]):
         x = implicit(rates, jnp.concatenate([rest, kept[:, 0]]))
         p, normal = x[: rest.shape[0]], x[rest.shape[0] :]
         _, _, multipliers, loads, gap, mu = parts(p, normal)
-        # The values are those of the search, which are within the cones; where contacts are
-        # redundant, the derivatives are those of the reactions of least norm.
+        # The values come from the search, which stays within the cones; where contacts are
+        # redundant, the derivatives belong to the reactions of least norm.
         follow = lambda value, x: value + (x - jax.lax.stop_gradient(x))  # noqa: E731
         force = follow(kept, loads)
         shares = [jnp.zeros(closed.shape, q.dtype)]

@@ -145,7 +145,7 @@ def equilibrium(
 
     **Returns:** a `State` at rest with `report`, an `EquilibriumReport`. It can be differentiated
     with respect to the system, inputs and time, in both modes and to any order, also with redundant
-    rows. The derivatives are those of the implicit function. The derivative with respect to the
+    rows. It is differentiated as an implicit function. The derivative with respect to the
     start is zero. If the system can move without forces (a degree of freedom without stiffness),
     equilibria are not isolated. Then the result depends on the start, and derivatives are not
     defined.

@@ -93,7 +93,7 @@ class CheckedDerivative(NamedTuple):
 class GradientCheck(NamedTuple):
     """The result of `check_gradients`; `print` it.
 
-    **Fields:** `value`, that of the loss; `derivatives`, one for each entry or direction.
+    **Fields:** `value` of the loss; `derivatives`, one for each entry or direction.
     """
 
     value: float

@@ -189,7 +189,7 @@ def kinematics(
     system, state, drives, angles = _prepared("kinematics", system, state, drive)
     dtype = state.q.dtype
     if values is None:
-        raise ValueError("`values` of kinematics is missing: those of the drives, or times.")
+        raise ValueError("`values` of kinematics is missing: give values of the drives, or times.")
     values = finite("`values` of kinematics", values, dtype, shape=None)
     count = len(drives)
     xp = array_namespace(values, rate, acceleration)

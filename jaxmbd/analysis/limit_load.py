@@ -75,7 +75,7 @@ def limit_load(
     equilibrium is lost where there is none, or where the next one is not nearby. The step is then
     halved, until the parameter is known to `tolerance`.
 
-    Equilibria with friction depend on the way to them. The way here is that of a load that grows
+    Equilibria with friction depend on the way to them. Here a load grows
     slowly. A contact that slips and comes to rest nearby, as one with a spring does, is no loss:
     see `state.report.share`.
 

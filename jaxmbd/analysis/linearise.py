@@ -277,7 +277,7 @@ def linearise(
     - `throw`: raise if `result` is not successful.
 
     **Returns:** a `LinearModel`. It can be differentiated with respect to everything, also with
-    redundant rows. The derivatives are those of A, B, C, D in the basis S.
+    redundant rows. They are derivatives of A, B, C, D in the basis S.
 
     **Raises:** `ValueError` for arguments of wrong shape, and for a missing `size` under `jax.jit`;
     a run-time error if `result` is not successful and `throw` is true.

@@ -33,7 +33,7 @@ _ROUNDING = 1e-6
 
 @printed
 class StateFeedback(AbstractControl):
-    """The control u = u0 - K xi(q, v), for `simulate`, `Stepper` and `trajopt`. That of a sampled
+    """The control u = u0 - K xi(q, v), for `simulate`, `Stepper` and `trajopt`. A sampled
     controller is held through each interval of a `Problem` in `mbd.trajopt.perform`. `simulate` has
     no intervals, so there it is computed at each time.
 
@@ -151,7 +151,7 @@ def lqr(
     - `throw`: raise if `result` is not successful.
 
     **Returns:** a `StateFeedback`, a `TrackingFeedback` or a `SampledFeedback`, which are controls.
-    `result` is that of the model, or `riccati_unsolved` if the equation has no solution that is a
+    `result`: the model's, or `riccati_unsolved` if the equation has no solution that is a
     cost. About an equilibrium the gains are NaN then.
     For bounds, wrap it: `mbd.trajopt.Saturated(feedback, lower, upper)`.
 
@@ -189,7 +189,7 @@ def lqr(
         if dt is not None:
             raise ValueError(
                 "Argument `dt` is for equilibria: along a motion give `model.discretised()`, whose "
-                "intervals are those of the motion."
+                "intervals come from the motion."
             )
         end = _final(weight_x if final is None else jnp.asarray(final, dtype), nx)
         solve: Any = _along if isinstance(model, LinearMotion) else _sampled
@@ -350,7 +350,7 @@ def _sampled(model: DiscreteMotion, Q: Array, R: Array, end: Array) -> SampledFe
 def _final(final: Array, nx: int) -> Float[Array, "nx nx"]:
     """The weights at the end as a symmetric matrix.
 
-    **Raises:** `ValueError` if they are not those of a cost. Then P might not exist."""
+    **Raises:** `ValueError` if they do not belong to a cost. Then P might not exist."""
     if final.shape == (nx, nx):
         final = array_namespace(final).asarray(final)
         matrix = to_jax((final + final.T) / 2)

@@ -257,7 +257,7 @@ def first_nonfinite(
     evaluates the equations, it checks their terms one after the other, in a mechanism element by
     element.
 
-    **Arguments:** those of `simulate`, and
+    **Arguments:** as in `simulate`, and
 
     - `loss`: a function of the `Solution` with the states of all steps, from the start on. If the
       motion is finite, its derivative is checked, with respect to the system, the control, the

@@ -23,7 +23,7 @@ def plot_campbell(
     per_second: Annotated[float, positive] = 1.0,
 ) -> Any:
     """Plot frequencies [Hz] over the speed, with lines of excitation whose frequency is a multiple
-    of the speed. Modes that whirl backward are dotted, and the numbers at the ends are those of the
+    of the speed. Modes that whirl backward are dotted, and the numbers at the ends count the
     modes.
 
     **Arguments:** `orders`: these multiples. `per_second`: rad/s for a speed of 1. `ax`: matplotlib

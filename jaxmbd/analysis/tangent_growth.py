@@ -186,7 +186,7 @@ def tangent_growth(
     the input no longer determines the motion and its derivatives. Fits stop converging much
     earlier, since a step of the parameters must stay below about 1 / growth.
 
-    **Arguments:** those of `simulate`, at fixed steps, and
+    **Arguments:** as in `simulate`, at fixed steps, and
 
     - `every`: the number of steps between orthogonalisations, at whose times the growth is
       returned; default about 200 orthogonalisations in all.

@@ -141,7 +141,7 @@ class Estimate(eqx.Module):
         """Confidence intervals of the entries from Student's distribution, `(e, 2)`; multiplied by
         `inflation` if `inflated`.
 
-        They are intervals of the free numbers, mapped to values by the transforms. So those of
+        They are intervals of the free numbers, mapped to values by the transforms. Intervals of
         `Positive` are factors up and down, and those of `Bounded` and `NotNegative` end at the
         bounds."""
         half = scipy.special.stdtrit(self.freedom, (1 + level) / 2) * self.sigma
@@ -382,7 +382,7 @@ def bootstrap(
     they can be trusted.
 
     **Arguments:** `key`: a random key. `batch`: the number of simultaneous searches.
-    `max_iterations`, `tolerance`: those of each search, which starts at the estimate.
+    `max_iterations`, `tolerance`: of each search, which starts at the estimate.
 
     **Raises:** `ValueError` for an estimate by multiple shooting. Fit again by single shooting.
 

@@ -13,7 +13,7 @@ from .._search import DEPENDENT, ROUNDED, nonzero, simulation_error
 class Sensitivity(NamedTuple):
     """The residuals `(rows,)` at the estimate, and their derivatives `(rows, p)` with respect to
     the free numbers of the parameters, without the effects that changes of the starts can also
-    have. The first `samples` rows are those of the measurements, the others those of the priors.
+    have. The first `samples` rows are measurements, the others priors.
     `nuisance`: the number of estimated numbers of the starts."""
 
     residuals: np.ndarray

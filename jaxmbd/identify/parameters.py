@@ -99,7 +99,7 @@ class Parameters(eqx.Module):
 
     @property
     def free_names(self) -> tuple[str, ...]:
-        """The name of each free number: that of its entry if there is one, or else numbered."""
+        """The name of each free number: its entry's if there is one, or else numbered."""
         found = []
         for name, member in self.items():
             size = member.transform.size(member.guess)

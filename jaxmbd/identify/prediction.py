@@ -105,7 +105,7 @@ def _simulated(problem: FitProblem) -> PartMotion:
 
 
 def prediction_of(problem: FitProblem, found: PartMotion) -> Prediction:
-    """Combine the readings and verdicts of the parts into those of the records."""
+    """Combine the readings and verdicts of the parts into one for each record."""
     partition = problem.partition
     readings, of_parts = [[] for _ in problem.records], np.asarray(found.readings)
     verdicts: list[RESULTS] = [RESULTS.successful] * len(problem.records)

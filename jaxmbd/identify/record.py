@@ -60,7 +60,7 @@ class Record(eqx.Module):
 
     - `time`: the times of the samples, increasing, shape `(n,)` [s].
     - `measured`: a row for each sample and a column for each number of the sensors, `(n, m)`.
-    - `weights`: those of the entries, `(n, m)`; 0 for missing ones, where `measured` may be NaN.
+    - `weights` of the entries, `(n, m)`; 0 for missing ones, where `measured` may be NaN.
     - `start`: the state at `time[0]`: a `State`, known or a guess (see `UnknownStart`), or a
       function `system -> State` if it depends on the parameters.
     - `control`: u(t, q, v) of this motion, for example a `MeasuredInput`; `None` for none.

@@ -210,7 +210,7 @@ def _state_vector(t, state, system):
 
 
 class Residuals(eqx.Module):
-    """The residuals r(z). z holds the free numbers of the parameters, then those of the starts.
+    """The residuals r(z). z holds the free numbers of the parameters, then of the starts.
 
     The rows are the weighted residuals of all samples, the priors of parameters and starts, and the
     terms of the continuity c = 0 in the method of multipliers.

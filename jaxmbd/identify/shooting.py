@@ -141,7 +141,7 @@ class Parts(NamedTuple):
 
     - `time`, `measured`, `weights`: shapes `(parts, n)`, `(parts, n, m)`, `(parts, n, m)`.
     - `t0`, `t1`: the times between which each is simulated, up to the next part, `(parts,)`.
-    - `record`: the record of each part, `(parts,)`. `controls`: those of the records, stacked.
+    - `record`: the record of each part, `(parts,)`. `controls` of the records, stacked.
     """
 
     time: Float[Array, "parts n"]

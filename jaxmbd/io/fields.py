@@ -255,7 +255,7 @@ def is_size(name: str, value: Any) -> bool:
 
 
 def tell(source: Source) -> None:
-    """Note all fields that are not read and differ from those of a default model."""
+    """Note all fields that are not read and differ from a default model."""
     m, plain = source.m, _plain(source.mujoco)
     for k in range(m.nflex):
         source.drop("flex", k, "deformable bodies")

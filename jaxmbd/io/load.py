@@ -50,7 +50,7 @@ def load(
     MJCF and URDF are read with MuJoCo (`pip install "jaxmbd[io]"`), so that defaults, units, frames
     and the inertia of geoms are those of MuJoCo. A file of `mbd.save` (`.json`) is read as it was,
     and SDFormat (`.sdf`, `.world`) with its loops, without MuJoCo.
-    Names of bodies, joints and actuators are those of the file; several joints of one body are one
+    Bodies, joints and actuators keep their names; several joints of one body are one
     `Serial` joint, named "first+second". An actuator whose joint has a spring
     and the same name is "name actuator". What has no counterpart is told in one warning, and is
     listed in `Loaded.dropped`.

@@ -292,7 +292,7 @@ class Loaded:
         for what, given, size in (("qpos", qpos, nq), ("qvel", qvel, nv)):
             if np.shape(given) != (size,):
                 raise ValueError(
-                    f"`{what}` must have {size} entries, those of the joints "
+                    f"`{what}` must have {size} entries, for the joints "
                     f"{[joint.name for joint in self.joints]}, but has shape {np.shape(given)}."
                 )
         concrete = is_known((qpos, qvel, mechanism))

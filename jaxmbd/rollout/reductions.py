@@ -38,7 +38,7 @@ class AbstractReduction(Extensible):
 
     @abc.abstractmethod
     def merge(self, a: PyTree[Array], b: PyTree[Array]) -> PyTree[Array]:
-        """The state of the samples of `a` and of `b`; all indices of `a` are less than those of
+        """The state of the samples of `a` and of `b`; all indices of `a` are less than in
         `b`. It has the same shapes and dtypes as both."""
 
     @abc.abstractmethod
@@ -317,7 +317,7 @@ class HistogramResult:
 
     - `edges`: of the bins, shape `(bins + 1,)`.
     - `counts`: a pytree of integers with the bins of each entry along the last axis. `below` and
-      `above`: the numbers of values outside of the edges; `nan`: those of values that are NaN.
+      `above`: the numbers of values outside of the edges; `nan`: of values that are NaN.
     """
 
     edges: np.ndarray

@@ -41,10 +41,10 @@ class Rollouts:
     - `n`: number of samples. `failures`: those that failed; see also `good`.
     - `statistics`: the results of the `reductions`, as a pytree of the same structure. Each is
       `None` if no sample was good.
-    - `outputs`: those of all samples, including those that failed, as returned by the store.
+    - `outputs` of all samples, also of the failed ones, as returned by the store.
     - `computed`: number of samples that this call computed on all processes. It is less than n if
       the call resumed an interrupted run. `seconds`: their computing time, without the compilation,
-      which took `seconds_to_compile`. Both are those of the slowest process.
+      which took `seconds_to_compile`. Both belong to the slowest process.
     - `chunk`: number of samples in a chunk on each device. `devices`: number of devices of all
       processes. `threads`: number of threads of each process, which compute pieces of the chunks on
       a CPU.

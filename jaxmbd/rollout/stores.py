@@ -408,7 +408,7 @@ def _template(layout: Layout, rows: int) -> tuple[dict[str, Any], Any]:
 
 
 def _prepare(folder: pathlib.Path, layout: Layout) -> int:
-    """Write the metadata of a new run, or check and repair those of an interrupted one. Returns the
+    """Write the metadata of a new run, or check and repair an interrupted run's. Returns the
     number of samples in a chunk."""
     there, rows = _existing(folder), layout.block
     if there is not None:

@@ -56,7 +56,7 @@ def interpolated(
 
     **Arguments:**
 
-    - `q`, `v`: the state at the end, shapes `(nq,)`, `(nv,)`; default that of the start.
+    - `q`, `v`: the state at the end, shapes `(nq,)`, `(nv,)`; default: the start.
     - `u`: the constant control, shape `(nu,)`; default zero, or the bound nearest to it.
     """
     start = problem.state
@@ -166,7 +166,7 @@ def _displace(problem: Problem, q, v, dx):
 
 
 def _remainder(dx, data):
-    """The violation of the final conditions minus `left`, and that of the constraints."""
+    """The violation of the final conditions minus `left`, and of the constraints."""
     problem, t, q, v, left = data
     moved = displaced(problem.system, q, v, dx)
     on = equations(problem.system).violation(t, *moved)

@@ -45,7 +45,7 @@ _LOOSE, _SHARE = 1e-5, 1e-3
 
 
 class Options(eqx.Module):
-    """Options of `ilqr`. `size`: that of the tangent space. `limit`: the limit of iterations.
+    """Options of `ilqr`. `size` of the tangent space. `limit`: the limit of iterations.
     `otherwise`: what replaces a guess whose motion fails or is unstable."""
 
     tolerance: Float[Array, ""]

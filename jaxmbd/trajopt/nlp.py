@@ -263,7 +263,7 @@ class SciPy(AbstractNLPSolver):
 
     **Arguments:**
 
-    - `tolerance`: that of the gradient of the Lagrangian. `max_iterations`: the limit.
+    - `tolerance` for the gradient of the Lagrangian. `max_iterations`: the limit.
 
     Reference: Byrd, Hribar and Nocedal (1999), An interior point algorithm for large-scale
     nonlinear programming, SIAM Journal on Optimization 9.

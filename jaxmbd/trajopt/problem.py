@@ -56,7 +56,7 @@ class Problem(eqx.Module):
     - `final`: (t, q, v) -> vector that must be zero at the end.
     - `path`: (t, q, v, u) -> vector that must not be positive at any point of the grid.
     - `enforcement`: the enforcement of the constraints in methods that simulate, default
-      `mbd.UdwadiaKalaba()`. `scheme`: the scheme of these methods, default that of `simulate`.
+      `mbd.UdwadiaKalaba()`. `scheme`: the scheme of these methods, default as in `simulate`.
       `substeps`: the number of its steps in each control interval.
 
     Costs and conditions are callables that JAX can trace. If their numbers are fields of an

@@ -33,7 +33,7 @@ class Pursuit(eqx.Module):
       searches, `(n,)`. It is more than one for the first plan and for those that were doubted.
     - `good`: whether the simulation of the plant never failed.
 
-    A plan is astray if its final cost is more than ten times that of the state in which it begins,
+    A plan is astray if its final cost is more than ten times the cost of its first state,
     or if it costs more than ten times as much as every plan before, while its final cost is more
     than a tenth of that of its beginning. So are the plans after it, until one costs less than
     twice what they cost before, or a hundredth of the most costly one.

@@ -116,7 +116,7 @@ def receding_horizon(
     **Arguments:**
 
     - `problem`: the problem at the start. `periods`: the number of periods of `problem.dt` each.
-    - `plant`: the real system, with coordinates like those of `problem.system`; default
+    - `plant`: the real system, with coordinates like `problem.system`; default
       `problem.system`. It is simulated with `problem.enforcement` and `scheme` too.
     - `guess`: the first guess for the first plan, as in `ilqr`; but the default is that of
       `transcription`.

@@ -126,7 +126,7 @@ def shooting(
 
 @checked
 def best(plans: Plan) -> Plan:
-    """Select the plan of lowest cost among those of a batch that converged. If none converged,
+    """Select the plan of lowest cost among the ones of a batch that converged. If none converged,
     select the one with the smallest violation of the conditions."""
     if np.ndim(plans.cost) != 1:
         raise ValueError(

@@ -103,7 +103,7 @@ def one_hot_of_largest(x: Float[Array, " n"]) -> Float[Array, " n"]:
 
 
 def largest(x: Float[Array, " n"]) -> Float[Array, ""]:
-    """The largest entry. Its derivative is that of this entry, the first of several. `jnp.max`
+    """The largest entry. It has the derivative of this entry, the first of several. `jnp.max`
     shares the derivative among all entries that compare equal to the maximum. There may be none if
     XLA recomputes them with other roundings."""
     return jnp.sum(jnp.where(jnp.arange(x.shape[0]) == jnp.argmax(x), x, 0.0))

@@ -31,7 +31,7 @@ def manifold(
     `gap` and `position` are those of the deepest point. It is among the points unless others are
     equally deep up to rounding. `normal` must be the direction in which the shapes are farthest
     apart or overlap least. Each gap is measured along it between a point of a and a point of b, so
-    no gap is less than that of the deepest point.
+    no gap is less than at the deepest point.
     """
     t = perpendicular(normal)
     frame = jnp.stack([t, cross(normal, t), normal])

@@ -53,7 +53,7 @@ class Contact(AbstractContact):
 
         mbd.Contact("floor", "ground", ball, mbd.HalfSpace(), mbd.Sphere(0.1), friction=0.5)
 
-    The surface of a shape may run along it, as that of a conveyor does. Friction then acts against
+    The surface of a shape may run along it, as on a conveyor. Friction then acts against
     the slip
 
         s = v_b - v_a + u_b - u_a,    u = R (w + omega x r),

@@ -62,7 +62,7 @@ class AbstractForceElement(AbstractElement):
 
 
 class AbstractForce(AbstractConnector, AbstractForceElement):
-    """A force between two bodies. Its frames are given like those of joints; a is often "ground".
+    """A force between two bodies. Give its frames as for joints; a is often "ground".
 
     For a new kind, write a subclass with `wrench` and with `directed`, whether it has an axis. If
     it stores energy, write `energy` too.

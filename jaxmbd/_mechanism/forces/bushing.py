@@ -60,7 +60,7 @@ class Bushing(AbstractForce):
         **frames: Unpack[Frames],
     ):
         """**Arguments:** the fields; `frames` as in `Frames`. Without `axis` and
-        `orientation` the axes of a are those of the world in the present pose.
+        `orientation` the axes of a are the world's in the present pose.
 
         **Raises:** `ValueError` for values that are negative or not finite, and for a matrix that
         is not symmetric and positive semidefinite. An unsymmetric stiffness or a negative damping

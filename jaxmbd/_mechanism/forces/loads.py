@@ -120,7 +120,7 @@ class PointForce(AbstractLoad):
     frame.
 
     **Fields:** `force_world`, `force_body` [N]: components in world axes and in the axes of the
-    frame, or `None`. The axes of the frame are those of the body unless `frame` is given.
+    frame, or `None`. The axes of the frame are the body's unless `frame` is given.
     """
 
     force_world: AbstractSignal | None
@@ -159,7 +159,7 @@ class Torque(AbstractLoad):
     """Torque on a body: T = torque_world + R torque_body, with the orientation R of the frame.
 
     **Fields:** `torque_world`, `torque_body` [N m]: components in world axes and in the axes of the
-    frame, or `None`. The axes of the frame are those of the body unless `frame` is given.
+    frame, or `None`. The axes of the frame are the body's unless `frame` is given.
     """
 
     torque_world: AbstractSignal | None

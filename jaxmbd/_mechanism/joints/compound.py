@@ -35,7 +35,7 @@ class Universal(AbstractPair):
     y axis of b, stay at right angles.
 
     Rows: the position of b in frame a (3), x_a . y_b (1). Freedoms and coordinates: the angle of
-    the cross about x_a, then that of b about y_b.
+    the cross about x_a, then the angle of b about y_b.
     """
 
     rows: ClassVar[int] = 4

@@ -29,7 +29,7 @@ class AbstractPair(AbstractJoint):
     """A joint whose rows are some of nine components of the pose of b relative to a:
 
     - `x`, `y`, `z`: the position of the origin of b in frame a [m];
-    - `tilt_x`, `tilt_y`: the components of the axis of b normal to that of a;
+    - `tilt_x`, `tilt_y`: the components of the axis of b normal to a's;
     - `arms`: the scalar product of the x axis of a and the y axis of b;
     - `turn_x`, `turn_y`, `turn_z`: twice the vector part of the relative quaternion.
 
@@ -66,7 +66,7 @@ class Fixed(AbstractPair):
 class Revolute(AbstractPair):
     """Hinge: the origins coincide, and the axes are parallel.
 
-    Rows: the position of b in frame a (3), the components of the axis of b normal to that of a (2).
+    Rows: the position of b in frame a (3), the components of the axis of b normal to a's (2).
     Freedom and coordinate: the angle of b relative to a about the axis.
     """
 

@@ -108,7 +108,7 @@ def audit(mechanism: Mechanism, sol: Solution, control: Control | None = None) -
         T + V (t) = T + V (t0) + integral of the power of actuators, dampers and drives.
 
     **Arguments:** `sol`: of `simulate`, with any leading axes before the saved times (`SaveAt`
-    chooses them; `work` needs a small spacing); `control`: that of the simulation.
+    chooses them; `work` needs a small spacing); `control` of the simulation.
 
     **Returns:** an `Audit`; differentiable.
 
@@ -183,7 +183,7 @@ def _momenta(mechanism, q, v) -> tuple[Array, ...]:
 @as_one_program
 def _integral(t: Float[Array, "*batch ns"], y: Float[Array, "*batch ns"]) -> Array:
     """Integral of y over t from the first time: h (y0 + y1) / 2 - h^2 (y1' - y0') / 12 for each
-    interval. The slopes are those of parabolas through neighbours, and of cubics at the ends."""
+    interval. The slopes come from parabolas through neighbours, and of cubics at the ends."""
     h = jnp.diff(t)
     part = h * (y[..., 1:] + y[..., :-1]) / 2
     if t.shape[-1] >= 4:

@@ -34,7 +34,7 @@ class Dependency:
       parts add up to `count`.
     - `misfit`: |that projector times Phi| of these joints [m, or 1 for angles]: the part of their
       violation that no small motion corrects. If it exceeds rounding, the rows contradict each
-      other, as those of a loop that does not close.
+      other, as in a loop that does not close.
     """
 
     count: int
@@ -73,7 +73,7 @@ class Mobility:
       the rank. Another order of the joints would name others.
     - `dependencies`: a `Dependency` for each set of joints that are redundant together.
     - `indeterminate`: names of the joints whose reactions are not unique, because redundant rows
-      may share the load in any proportion. Those of the other joints are unique.
+      may share the load in any proportion. Reactions of the other joints are unique.
     - `motions`: orthonormal basis of the allowed velocities, `(freedoms, nv)`.
     - `doubtful`: number of rows that hardly count as independent: singular values of J between the
       two tolerances of `mobility`. Without them there are `freedoms + doubtful` freedoms.

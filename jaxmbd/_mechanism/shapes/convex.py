@@ -46,7 +46,7 @@ class ConvexPoints(AbstractConvexShape):
         return farthest(self.points, d)
 
     def nearest(self, p):
-        """By GJK on the points relative to p. The derivatives are those of the point, line or plane
+        """By GJK on the points relative to p. The derivatives belong to the point, line or plane
         through the corners of the simplex with positive weights."""
         points, q = lax.stop_gradient((self.points, p))
 

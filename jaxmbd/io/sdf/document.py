@@ -244,7 +244,7 @@ _PARTS = ("link", "joint", "frame")
 
 
 class Scope:
-    """A world, or a model in a world or a model. Names inside it are its own; those of a model in
+    """A world, or a model in a world or a model. Names inside it are its own; names of a model in
     it are reached as "model::name".
 
     - `node`; `above`: the scope around it, `None` for a world.

@@ -270,7 +270,7 @@ def _axes(joint: Node) -> int:
 def _coordinate(
     joint: Node, made: AbstractJoint, i: int, *, middle: float = 0.0
 ) -> AbstractScalarCoordinate:
-    """The coordinate along an axis: a displacement, or an angle. That of a screw is its angle."""
+    """The coordinate along an axis: a displacement, or an angle. For a screw it is the angle."""
     along = OfJoint(made, i, middle=middle)
     if isinstance(made, Screw):
         return WeightedSum([along], [2 * math.pi / _pitch(joint)])

@@ -31,7 +31,7 @@ _OF_MOTION = ("joint", "inertial", "velocity_decay", "kinematic", "enable_wind",
 def read_sdf(
     path: Path, *, contacts: bool, limits: bool, model: str | Sequence[str] | None
 ) -> Loaded:
-    """The models of a file in SDFormat: all, or those of the given names.
+    """The models of a file in SDFormat: all, or the given names.
 
     **Raises:** `ValueError` of one line for a file without such models."""
     root = parse(path)
@@ -144,7 +144,7 @@ class _Reader:
         return ", " + "; ".join(whys or ["as there is no <link>"])
 
     def _named(self, scope: Scope, name: str) -> str:
-        """The name of a part, without that of the only model that moves."""
+        """The name of a part, without the name of the only model that moves."""
         full = scope.scoped(name)
         return full.removeprefix(f"{scope.top.name}::") if scope.top.node is self.plain else full
 

@@ -11,7 +11,7 @@ below a path in it:
 `@` marks attributes, and `/` an element with all that is below it. What the table does not know is
 told.
 
-The names and defaults are those of the specification, http://sdformat.org/spec. Names that older
+The names and defaults come from the specification, http://sdformat.org/spec. Names that older
 versions of the format have are at the end of their lines.
 """
 
