@@ -229,5 +229,5 @@ def _columns(x: Float[Array, "m n k"], index: Sequence[int]) -> Float[Array, "m 
     return jnp.concatenate([x[:, i : i + 1] for i in index] or [x[:, :0]], axis=1)
 
 
-def _dot(a: Float[Array, "3 rows k"], b: Float[Array, "3 #rows k"]) -> Float[Array, "rows k"]:
+def _dot(a: Float[Array, "n rows k"], b: Float[Array, "n #rows k"]) -> Float[Array, "rows k"]:
     return contract("xrk,xrk->rk", a, b)

@@ -164,7 +164,7 @@ class JointLimit(AbstractGap, AbstractJointReader):
         return self.known.frames
 
     @property
-    def limits(self) -> Float[Array, "coordinates 2"]:
+    def limits(self):
         """The lower and upper limit of each coordinate of the joint [m, rad]."""
         assert self.known.limits is not None
         return self.known.limits

@@ -62,7 +62,7 @@ class Capsule(AbstractConvexShape):
         self.radius, self.length = to_jax(radius, dtype), to_jax(length, dtype)
 
     @property
-    def half_length(self) -> Float[Array, ""]:
+    def half_length(self):
         """Half the length of the segment [m]."""
         return self.length / 2
 
@@ -107,7 +107,7 @@ class Box(AbstractConvexShape):
         self.size = to_jax(size, dtype_of(size))
 
     @property
-    def half_sizes(self) -> Float[Array, "3"]:
+    def half_sizes(self):
         """The farthest coordinates along x, y and z [m]."""
         return self.size / 2
 
@@ -157,7 +157,7 @@ class Cylinder(AbstractConvexShape):
         self.radius, self.length = to_jax(radius, dtype), to_jax(length, dtype)
 
     @property
-    def half_length(self) -> Float[Array, ""]:
+    def half_length(self):
         """The farthest z [m]."""
         return self.length / 2
 
