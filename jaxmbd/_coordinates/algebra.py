@@ -121,7 +121,8 @@ def components(x: Float[AnyArray, "..."], axis: int = 0) -> list[Float[SameArray
     in reverse mode is one stack. The transpose of separate slices would be a sum of padded
     arrays."""
     if library(x) is np:
-        return [np.asarray(part) for part in np.moveaxis(np.asarray(x), axis, 0)]
+        parts = np.moveaxis(np.asarray(x), axis, 0)
+        return [np.asarray(part) for part in parts]  # pyright: ignore[reportReturnType]
     return list(jnp.unstack(jnp.asarray(x), axis=axis))
 
 

@@ -3,13 +3,13 @@
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, ArrayLike, Bool, Int, PyTree
+from jaxtyping import Array, Bool, Int, PyTree
 
 from .reductions import AbstractReduction
 
 # Whether there is any good sample, and a list of the states of all reductions. The reductions
 # themselves are a pytree.
-States = tuple[ArrayLike, list[PyTree]]
+States = tuple[PyTree, list[PyTree]]
 
 
 def is_reduction(x) -> bool:
