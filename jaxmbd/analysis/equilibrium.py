@@ -181,8 +181,8 @@ def equilibrium(
     dtype = state.q.dtype
     # h that is not given is no reason to leave the way downhill.
     zero = jnp.zeros((), dtype)
-    newton = zero if first is None else jnp.asarray(first, dtype)
-    first = jnp.asarray(0.1 if first is None else first, dtype)
+    newton = zero if first is None else to_jax(first, dtype)
+    first = to_jax(0.1 if first is None else first, dtype)
     check_gaps(system, state.q, state.v)
     contacts = jax.eval_shape(system.gap, state.q, jax.ShapeDtypeStruct((), dtype)).size
     if tolerance is None:

@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float
 
 from .._checks import check_no_nan, check_system, with_dtype
-from .._compiler import array_namespace, picked, to_jax, tree_where, without_tangents
+from .._compiler import array_namespace, broadcast, picked, to_jax, tree_where, without_tangents
 from .._equations import equations
 from .._inputs import Numbers, at_least, checked, finite, positive, shown
 from .._mechanism import AbstractScalarCoordinate, Mechanism, OfJoint
@@ -225,7 +225,7 @@ def kinematics(
     table, targets, times = map(to_jax, (table, targets, times))
     driven = _Driven(system, drives, angles, jnp.asarray(state.t, dtype), picked(targets, 0))
     found = _kinematics(driven, targets, times, state.q, state.v, tolerance, max_iterations)
-    t = jnp.broadcast_to(driven.t, times.shape) if drives else times
+    t = broadcast(driven.t, times.shape) if drives else times
     moved = Kinematics(t, table, *found)
     return raise_failure(moved, moved.result) if throw else moved
 

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 from jaxtyping import Array, ArrayLike, Float
 
-from .._compiler import array_namespace, as_one_program, is_known
+from .._compiler import array_namespace, as_one_program, is_known, to_jax
 from .._coordinates import algebra, cross, quaternion_conjugate, quaternion_rotate
 from .._mechanism import (
     GROUND,
@@ -235,7 +235,7 @@ class Loaded:
     def control(self, u: Sequence[float] | Float[ArrayLike, " nu"] | None = None):
         """A control that is constant, for `simulate`: `u`, by default all 0."""
         value = np.zeros(len(self.controls)) if u is None else u
-        value = jnp.asarray(value, self.mechanism.gravity.dtype)
+        value = to_jax(value, self.mechanism.gravity.dtype)
         if value.shape != (len(self.controls),):
             raise ValueError(
                 f"`u` must have one entry for each of the {len(self.controls)} controls "

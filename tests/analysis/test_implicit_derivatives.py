@@ -173,5 +173,5 @@ def test_a_root_of_redundant_equations():
 
     x, left, *slopes = values(4.0, 1.5)
     np.testing.assert_allclose(x, 2.0, rtol=1e-15)
-    assert left < 1e-10
+    assert float(left) < 1e-10
     np.testing.assert_allclose(slopes, [0, 1 / 4, -1 / 32], atol=1e-14)

@@ -149,7 +149,7 @@ def motor(body):
         (lambda b: mbd.Mechanism([b]).pose(np.zeros(7), "x"), 'no body "x"'),
         (lambda b: mbd.Mechanism([b]).joint_coordinates(np.zeros(7), "x"), 'no joint "x"'),
         (lambda b: jax.eval_shape(lambda q: motor(b).force(0.0, q, q[1:], None), np.zeros(7)),
-         'Motor "m" needs a control'),
+         'CoordinateActuator "m" needs a control'),
     ],
 )  # fmt: skip
 def test_bad_input(make, message):

@@ -152,7 +152,7 @@ def test_search_that_diverges_has_not_converged(rate, finite):
     step = jax.jit(lambda here: next_iterate(minimiser, quartic, None, here))
     for _ in range(100):
         here = step(here)
-    assert here.done and bool(here.finite) == finite and np.all(np.isfinite(here.y))
+    assert here.done and bool(here.sound) == finite and np.all(np.isfinite(here.y))
     assert np.all(np.abs(here.y) < 1e-6) == finite
 
 

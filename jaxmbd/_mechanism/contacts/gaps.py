@@ -138,7 +138,7 @@ class JointLimit(AbstractGap, AbstractJointReader):
         self.joint_name = name_of_joint("JointLimit", joint)
         self.name = checked_name("JointLimit", self.joint_name if name is None else name)
         self.law = frictionless_law(restitution, stiffness, damping)
-        self.joint, self.beyond = None, jnp.zeros(0)
+        self.joint, self.beyond = None, to_jax(np.zeros(0), float)
         if isinstance(joint, AbstractConstraint):
             read = self.reading(f'JointLimit "{self.name}"', joint)
             self.joint, self.beyond, self.law = read.joint, read.beyond, read.law
