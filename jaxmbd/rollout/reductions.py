@@ -33,16 +33,16 @@ class AbstractReduction(Extensible):
     """
 
     @abc.abstractmethod
-    def single(self, output: PyTree, index: Int[Array, ""]) -> PyTree[Array]:
+    def single(self, output: PyTree, index: Int[Array, ""]) -> PyTree:
         """The state of the one sample `index`, whose output is `output`."""
 
     @abc.abstractmethod
-    def merge(self, a: PyTree[Array], b: PyTree[Array]) -> PyTree[Array]:
+    def merge(self, a: PyTree, b: PyTree) -> PyTree:
         """The state of the samples of `a` and of `b`; all indices of `a` are less than in
         `b`. It has the same shapes and dtypes as both."""
 
     @abc.abstractmethod
-    def result(self, state: PyTree[Array]) -> Any:
+    def result(self, state: PyTree) -> Any:
         """The result for the user, from the state of all samples. Called once, outside of
         `jax.jit`."""
 
@@ -52,7 +52,7 @@ def everything(output: PyTree) -> PyTree:
     return without_verdicts(output)
 
 
-def numbers(of: Callable[[PyTree], PyTree], output: PyTree) -> PyTree[Array]:
+def numbers(of: Callable[[PyTree], PyTree], output: PyTree) -> PyTree:
     """The numbers of a statistic, `of(output)`, in floating point."""
 
     def floating(x):
@@ -74,7 +74,7 @@ class _AboutMean(AbstractReduction):
     def product(self, d: Array) -> Array:
         """The product of the deviation d with itself."""
 
-    def numbers(self, output: PyTree) -> PyTree[Array]:
+    def numbers(self, output: PyTree) -> PyTree:
         return numbers(self.of, output)
 
     def single(self, output, index):
@@ -96,7 +96,7 @@ class _AboutMean(AbstractReduction):
             jax.tree.map(spread, mean_a, mean_b, S_a, S_b),
         )
 
-    def found(self, state: PyTree[Array]) -> tuple[int, PyTree, PyTree]:
+    def found(self, state: PyTree) -> tuple[int, PyTree, PyTree]:
         """n, mean and the unbiased S / (n - 1)."""
         n, mean, S = jax.tree.map(np.asarray, state)
         unbiased = lambda x: x / (n - 1) if n > 1 else np.full_like(x, np.nan)  # noqa: E731
