@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
+from jaxtyping import PyTree
 
 from .._coordinates import algebra
 from .._mechanism import (
@@ -108,7 +108,7 @@ def _passive(source: Source, kind: str, i: int, dof: int) -> dict[str, float]:
 
 
 def _spring(
-    name: str, coordinate: AbstractScalarCoordinate, numbers: dict[str, float], rest: npt.ArrayLike
+    name: str, coordinate: AbstractScalarCoordinate, numbers: dict[str, float], rest: PyTree
 ) -> CoordinateSpring:
     return CoordinateSpring(
         name,

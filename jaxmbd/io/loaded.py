@@ -7,8 +7,7 @@ from typing import Any, NamedTuple, TypeAlias
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
-import numpy.typing as npt
-from jaxtyping import Array, ArrayLike, Float
+from jaxtyping import Array, ArrayLike, Float, PyTree
 
 from .._compiler import array_namespace, as_one_program, is_known, to_jax
 from .._coordinates import algebra, cross, quaternion_conjugate, quaternion_rotate
@@ -33,7 +32,7 @@ from ..identify import AbstractSensor
 from .turns import counted_angles
 
 
-def pose(position: npt.ArrayLike = (0, 0, 0), orientation: npt.ArrayLike = (1, 0, 0, 0)) -> Pose:
+def pose(position: PyTree = (0, 0, 0), orientation: PyTree = (1, 0, 0, 0)) -> Pose:
     """A pose in NumPy, whose methods compile nothing."""
     return Pose(np.array(position, float), np.array(orientation, float))  # pyright: ignore[reportArgumentType]
 

@@ -4,7 +4,7 @@ from types import ModuleType
 from typing import Any, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
+from jaxtyping import PyTree
 
 from .._mechanism import (
     GROUND,
@@ -103,9 +103,7 @@ class Source:
         owner = self.owner[b]
         return GROUND if owner == 0 else self.name("body", owner)
 
-    def on(
-        self, b: Number, position: npt.ArrayLike, orientation: npt.ArrayLike = (1, 0, 0, 0)
-    ) -> Pose:
+    def on(self, b: Number, position: PyTree, orientation: PyTree = (1, 0, 0, 0)) -> Pose:
         """The pose of a frame of body b in the moving body that carries it."""
         return self.rest[b].compose(pose(position, orientation))
 

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike
+from jaxtyping import ArrayLike
 
 from ..._compiler import is_known
 from ..._coordinates import algebra
