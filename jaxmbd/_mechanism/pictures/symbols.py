@@ -50,7 +50,7 @@ def line(points: np.ndarray, color=INK, width=1.4, z=3.0, **style: Any) -> Strok
     return Stroke(points, dict(color=color, linewidth=width, zorder=z) | ends | style)
 
 
-def mark(points: np.ndarray, marker: Any, size: float, color=INK, edge=INK, z=4.0) -> Stroke:
+def mark(points: np.ndarray, marker: Any, size: int | float, color=INK, edge=INK, z=4.0) -> Stroke:
     colors = dict(markerfacecolor=color, markeredgecolor=edge, markeredgewidth=1.2)
     return Stroke(points, dict(marker=marker, markersize=size, linestyle="none", zorder=z) | colors)
 
@@ -119,7 +119,7 @@ def ground(
         ]
     e1 = across(np.broadcast_to(down, foot.shape), np.broadcast_to(view.right, foot.shape))
 
-    def spots(*places: tuple[float, float]) -> list[np.ndarray]:
+    def spots(*places) -> list[np.ndarray]:
         return [foot + 0.8 * size * (a * e1 + b * np.cross(down, e1)) for a, b in places]
 
     square = [(1, 1), (-1, 1), (-1, -1), (1, -1)]
