@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import ArrayLike
+from jaxtyping import ArrayLike, PyTree
 
 from ..._compiler import is_known
 from ..._coordinates import algebra
@@ -21,7 +21,7 @@ class WorldFrames(NamedTuple):
     origin: np.ndarray
     axes: np.ndarray
 
-    def at(self, points: ArrayLike) -> np.ndarray:
+    def at(self, points: PyTree) -> np.ndarray:
         """World positions `(pictures, points, 3)` of points of the frame, `(points, 3)`."""
         local = np.atleast_2d(np.asarray(points, float))
         return self.origin[:, None] + np.einsum("tij,nj->tni", self.axes, local)
