@@ -45,26 +45,30 @@ class Sphere(AbstractConvexShape):
         return Face(self.radius * d[None], self.radius)
 
 
-class Capsule(AbstractConvexShape):
-    """A cylinder between two half balls: all points within `radius` of a segment of this `length`
-    along the z axis, whose middle is the origin.
-
-    **Fields:** `radius` [m]; `length` of the segment [m], without the half balls.
-    """
+class AbstractRod(AbstractConvexShape):
+    """A round solid along the z axis, whose middle is the origin."""
 
     radius: Float[Array, ""]
     length: Float[Array, ""]
 
     @checked
     def __init__(self, *, radius: Annotated[Number, positive], length: Annotated[Number, positive]):
-        """**Arguments:** both > 0 [m], as in `Inertia.capsule`."""
+        """**Arguments:** both > 0 [m], as in `Inertia.capsule` and `Inertia.cylinder`."""
         dtype = common_dtype(radius, length)
         self.radius, self.length = to_jax(radius, dtype), to_jax(length, dtype)
 
     @property
     def half_length(self):
-        """Half the length of the segment [m]."""
+        """Half the length [m]."""
         return self.length / 2
+
+
+class Capsule(AbstractRod):
+    """A cylinder between two half balls: all points within `radius` of a segment of this `length`
+    along the z axis, whose middle is the origin.
+
+    **Fields:** `radius` [m]; `length` of the segment [m], without the half balls.
+    """
 
     @property
     def margin(self):
@@ -141,25 +145,11 @@ _RIM = np.stack([np.cos(_ANGLES), np.sin(_ANGLES)], axis=1)
 _ENDS = np.repeat([-1.0, 1.0], 4)
 
 
-class Cylinder(AbstractConvexShape):
+class Cylinder(AbstractRod):
     """A solid cylinder about the z axis, whose middle is the origin.
 
     **Fields:** `radius` [m]; `length` [m].
     """
-
-    radius: Float[Array, ""]
-    length: Float[Array, ""]
-
-    @checked
-    def __init__(self, *, radius: Annotated[Number, positive], length: Annotated[Number, positive]):
-        """**Arguments:** both > 0 [m], as in `Inertia.cylinder`."""
-        dtype = common_dtype(radius, length)
-        self.radius, self.length = to_jax(radius, dtype), to_jax(length, dtype)
-
-    @property
-    def half_length(self):
-        """The farthest z [m]."""
-        return self.length / 2
 
     @property
     def margin(self):
