@@ -133,6 +133,13 @@ def check_no_gaps(system: AbstractSystem, q, enforcement: str) -> None:
         )
 
 
+def check_ordered(what: str, limits: Any) -> None:
+    """**Raises:** `ValueError`, beginning with `what`, unless lower <= upper, if known. `limits`:
+    one pair (lower, upper), or several along the first axis."""
+    if refuted(lambda x: x[..., 0] <= x[..., 1], limits):
+        raise ValueError(f"{what} must be lower <= upper, but are {np.asarray(limits).tolist()}.")
+
+
 def check_no_nan(**arguments: Any) -> None:
     """Check that no array is complex and that no concrete array holds NaN. Traced arrays are
     checked at run time.

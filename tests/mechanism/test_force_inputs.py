@@ -68,6 +68,10 @@ def test_float32():
 AT = dict(point=[0, 0, 0])
 
 
+def length_to(body):
+    return mbd.coordinates.PathLength(["ground", body], [None, None])
+
+
 @pytest.mark.parametrize(
     "make, message",
     [
@@ -79,6 +83,12 @@ AT = dict(point=[0, 0, 0])
          "must be a symmetric, positive semidefinite matrix"),
         (lambda b: mbd.Bushing("k", "ground", b, **AT, stiffness=np.tri(6)),
          "must be a symmetric, positive semidefinite matrix"),
+        (lambda b: mbd.forces.CoordinateSpring("s", length_to(b), stiffness=1.0, rest=[0.2, 0.1]),
+         'Ends of `rest` of CoordinateSpring "s" must be lower <= upper'),
+        (lambda b: mbd.forces.CoordinateActuator("a", length_to(b), limits=[1.0, -1.0]),
+         '`limits` of CoordinateActuator "a" must be lower <= upper'),
+        (lambda b: mbd.contacts.CoordinateLimit("l", length_to(b), lower=0.2, upper=0.1),
+         'Limits of CoordinateLimit "l" must be lower <= upper'),
         (lambda b: mbd.FromControl((0, -1)), "`index` of FromControl"),
         (lambda b: mbd.PointForce("p", b), 'PointForce "p" needs `force_world` or `force_body`'),
         (lambda b: mbd.PointForce("p", b, force_world=[1.0, 2.0]),

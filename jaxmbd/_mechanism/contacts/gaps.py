@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from ..._checks import with_dtype
+from ..._checks import check_ordered, with_dtype
 from ..._compiler import array_namespace, refuted, to_jax
 from ..._contact import ContactLaw
 from ..._coordinates import components
@@ -248,6 +248,9 @@ class CoordinateLimit(AlongCoordinate, AbstractGap):
         dtype = coordinate.dtype
         self.lower = None if lower is None else to_jax(lower, dtype)
         self.upper = None if upper is None else to_jax(upper, dtype)
+        if lower is not None and upper is not None:
+            limits = array_namespace(lower, upper).stack([lower, upper])
+            check_ordered(f'Limits of CoordinateLimit "{name}"', limits)
         self.law = with_dtype(frictionless_law(restitution, stiffness, damping), dtype)
 
     @property

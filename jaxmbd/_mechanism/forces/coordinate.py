@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Bool, Float
 
+from ..._checks import check_ordered
 from ..._compiler import array_namespace, to_jax
 from ..._inputs import (
     Number,
@@ -138,7 +139,8 @@ class CoordinateSpring(AbstractCoordinateForce):
         """**Arguments:** the fields. Without `rest`, x = 0 is without force. `actuator` may be a
         number, a function of the time, or an `AbstractSignal` such as `FromControl`.
 
-        **Raises:** `ValueError` for a coefficient that is negative or not finite. A negative
+        **Raises:** `ValueError` for a coefficient that is negative or not finite, and for an
+        interval whose ends are swapped. A negative
         stiffness or damping is usually a wrong sign. If you mean it, use `potential` or `law`."""
         AlongCoordinate.__init__(self, name, coordinate)
         dtype = coordinate.dtype
@@ -151,6 +153,8 @@ class CoordinateSpring(AbstractCoordinateForce):
                 f'`rest` of CoordinateSpring "{name}" must be a number, or a lower and an upper '
                 f"one, but has shape {self.rest.shape}."
             )
+        if self.rest is not None and self.rest.ndim:
+            check_ordered(f'Ends of `rest` of CoordinateSpring "{name}"', self.rest)
         self.speed = to_jax(speed, dtype)
         self.potential = None if potential is None else as_tree(potential)
         self.law = None if law is None else as_tree(law)
@@ -270,14 +274,17 @@ class CoordinateActuator(AbstractCoordinateForce):
     ):
         """**Arguments:** the fields.
 
-        **Raises:** `ValueError` for a `gear` that is not finite, a negative `rotor_inertia`, and an
-        `index` that is not an index. At evaluation, for a control without such an entry."""
+        **Raises:** `ValueError` for a `gear` that is not finite, a negative `rotor_inertia`, a
+        lower limit above the upper one, and an `index` that is not an index. At evaluation, for a
+        control without such an entry."""
         AlongCoordinate.__init__(self, name, coordinate)
         dtype = coordinate.dtype
         self.gear = to_jax(gear, dtype)
         self.gain, self.bias, self.limits, self.rotor_inertia = (
             None if x is None else to_jax(x, dtype) for x in (gain, bias, limits, rotor_inertia)
         )
+        if self.limits is not None:
+            check_ordered(f'`limits` of CoordinateActuator "{name}"', self.limits)
         self.index = index
 
     @property

@@ -10,7 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from ..._compiler import refuted, to_jax
+from ..._checks import check_ordered
+from ..._compiler import to_jax
 from ..._inputs import checked, number
 from ..._types import RealScalarLike
 from ..body import Body
@@ -93,10 +94,7 @@ class AbstractJoint(AbstractConnector, AbstractConstraint):
                 f"{what} must be a pair (lower, upper) for each of its {count} joint coordinates, "
                 f"but have shape {self.limits.shape}."
             )
-        if refuted(lambda x: x[:, 0] <= x[:, 1], self.limits):
-            raise ValueError(
-                f"{what} must be lower <= upper, but are {np.asarray(self.limits).tolist()}."
-            )
+        check_ordered(what, self.limits)
 
     @abc.abstractmethod
     def constraint(self, a: Pose, b: Pose, t: RealScalarLike) -> Float[Array, " rows"]:
