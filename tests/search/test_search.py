@@ -12,6 +12,7 @@ import pytest
 import scipy.optimize
 from jaxtyping import Array
 
+from jaxmbd._results import RESULTS
 from jaxmbd._search import (
     Checkpoint,
     Monitor,
@@ -177,3 +178,22 @@ def test_multipliers_are_those_of_lagrange():
     np.testing.assert_allclose(multipliers.equality, [-1.0], rtol=1e-7)
     np.testing.assert_array_equal(multipliers.inequality, [0.0])
     assert float(multipliers.violation) < 1e-8
+
+
+class _GivesUp(optx.GradientDescent):
+    """A minimiser whose own verdict after a step is failure."""
+
+    def terminate(self, fn, y, args, options, state, tags):
+        return jnp.array(True), optx.RESULTS.nonlinear_divergence
+
+
+def test_search_whose_solver_reports_failure_is_stuck():
+    solver = _GivesUp(learning_rate=0.1, rtol=1e-6, atol=1e-6)
+
+    @jax.jit
+    def once(y):
+        quadratic = lambda y, args: (jnp.sum(y**2), None)  # noqa: E731
+        return next_iterate(solver, quadratic, None, first_iterate(solver, quadratic, y, None))
+
+    here = once(np.full(2, 0.5))
+    assert here.done and np.all(np.isfinite(here.y)) and here.result == RESULTS.stuck
