@@ -186,6 +186,9 @@ class Feedback(AbstractControl):
     lower: Annotated[Float[Array, "*batch nu"], number]
     upper: Annotated[Float[Array, "*batch nu"], number]
 
+    def __check_init__(self):
+        _check_bounds(self)
+
     def __call__(self, t, q, v):
         k, s = place(self.t0, self.dt, t, self.u.shape[0])
         here, there = (self.q[k], self.v[k]), (self.q[k + 1], self.v[k + 1])
@@ -195,6 +198,16 @@ class Feedback(AbstractControl):
 
     def within(self, t, q, v):
         return Held(self(t, q, v))
+
+
+def _check_bounds(control: Any) -> None:
+    """**Raises:** `ValueError` unless lower <= upper, if known."""
+    lower, upper = control.lower, control.upper
+    if refuted(np.less_equal, lower, upper):
+        raise ValueError(
+            f"Argument `lower` of {type(control).__name__} must not exceed `upper`, but is "
+            f"{shown(lower)}, and `upper` {shown(upper)}."
+        )
 
 
 class AbstractBounded(AbstractControl):
@@ -211,12 +224,7 @@ class AbstractBounded(AbstractControl):
     upper: Annotated[Float[Array, "..."], number] = eqx.field(converter=jnp.asarray)
 
     def __check_init__(self):
-        lower, upper = self.lower, self.upper
-        if refuted(np.less_equal, lower, upper):
-            raise ValueError(
-                f"Argument `lower` of {type(self).__name__} must not exceed `upper`, but is "
-                f"{shown(lower)}, and `upper` {shown(upper)}."
-            )
+        _check_bounds(self)
 
     def within(self, t, q, v):
         return type(self)(within(self.control, t, q, v), self.lower, self.upper)

@@ -32,6 +32,9 @@ def a_plan(steps):
 @refusals(
     ("Saturated-with-bounds-crossed", "`lower` of Saturated must not exceed `upper`, but is 1.0",
      lambda: trajopt.Saturated(lambda t, q, v: q, 1.0, -1.0)),
+    ("Feedback-with-bounds-crossed", "`lower` of Feedback must not exceed `upper`, but is ",
+     lambda: trajopt.Feedback(CART.system, 0.0, 0.1, *(np.zeros((2, 1)),) * 2, np.zeros((1, 1)),
+                              np.zeros((1, 1, 2)), np.ones(1), -np.ones(1))),
     ("Guess-of-text", "`q` of Guess must be numbers, but is 'a'",
      lambda: trajopt.transcription(CART, trajopt.Guess("a", "b", "c"))),
     ("best-of-one-plan", r"`plans` of best must be a batch.*shape \(\)",
