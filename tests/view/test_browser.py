@@ -167,6 +167,7 @@ def test_a_click_tells_name_and_numbers(alone):
     text = alone.locator("#jx-about").inner_text()
     assert "mass 1 kg" in text and "position" in text
     alone.locator("#jx-show-springs").set_checked(True)
+    settle(alone)  # a click finds what is drawn
     end = np.array([0.6, 0.0, 0.0])
     # The ends of the spring are straight.
     alone.mouse.click(*projected(alone, tip[0] + 0.92 * (end - tip[0])))
