@@ -82,9 +82,9 @@ def pile(count: int, radius: float = 0.1) -> Scene:
     return among(f"pile of {count} spheres", bodies, mbd.Sphere(radius), text, speeds, 3 * count)
 
 
-def stack(count: int, half: float = 0.1) -> Scene:
+def stack(count: int, half: float = 0.1, speed: float = 0.3) -> Scene:
     bodies, text, speeds = [], "", np.zeros((count, 3))
-    speeds[-1, 0] = 0.3
+    speeds[-1, 0] = speed
     inertia = mbd.Inertia.box(size=[2 * half] * 3, mass=1.0)
     for i in range(count):
         place = [0.0, 0.0, half * (2 * i + 1)]
@@ -220,7 +220,7 @@ def own(scene: Scene, method: mbd.ContactImpulse, dt: float, steps: int) -> Simu
 def mjcf(scene: Scene, dt: float, option: str = "") -> str:
     return (
         f'<mujoco><option timestep="{dt}" gravity="0 0 {-GRAVITY}" {option}/>'
-        f'<default><geom friction="{FRICTION} 0.005 0.0001"/></default><custom>'
+        f'<size memory="1G"/><default><geom friction="{FRICTION} 0.005 0.0001"/></default><custom>'
         f'<numeric name="max_contact_points" data="{scene.points}"/>'
         f'<numeric name="max_geom_pairs" data="{scene.points}"/></custom>'
         f'<worldbody><geom type="plane" size="20 20 1"/>{scene.mjcf}</worldbody></mujoco>'
