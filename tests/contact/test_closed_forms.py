@@ -1,0 +1,253 @@
+"""Motions of bodies in contact whose closed forms are in textbooks: balls that roll, balls in a row
+that strike each other, a chain over a post, a pile of three balls."""
+
+import functools
+import itertools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from helpers import G
+
+import jaxmbd as mbd
+
+R, M, MU = 0.1, 2.0, 0.3
+FLAT = mbd.Plane(normal=[0.0, -1.0, 0.0], x_axis=[1.0, 0.0, 0.0])
+BALL, SPHERE, GROUND = mbd.Inertia.sphere(radius=R, mass=M), mbd.Sphere(R), mbd.HalfSpace()
+
+
+def moved(mechanism, dt, steps, method=mbd.ContactImpulse(), **options):
+    start = mechanism.state()
+    return mbd.simulate(mechanism, method, start, dt=dt, num_steps=steps, throw=False, **options)
+
+
+@jax.jit
+@jax.vmap
+def down(slope, way, tilt):
+    """Velocities of a ball after 0.1 s on a slope, between two planes that are tilted to both
+    sides, and their derivatives by the slope."""
+
+    def velocities(slope):
+        ball = mbd.Body("ball", BALL, position=jnp.stack([0 * tilt, 0 * tilt, R / jnp.cos(tilt)]))
+        contacts = []
+        for side in (-1, 1):
+            half = side * tilt / 2
+            turn = jnp.stack([jnp.cos(half), jnp.sin(half), 0 * half, 0 * half])
+            plane = mbd.Pose(jnp.zeros(3), turn)
+            contacts.append(
+                mbd.Contact(
+                    f"{side}", "ground", ball, GROUND, SPHERE, frame_a=plane, friction=MU
+                )
+            )  # fmt: skip
+        along = jnp.stack([jnp.cos(way), jnp.sin(way), 0 * way]) * jnp.sin(slope)
+        gravity = G * along.at[2].add(-jnp.cos(slope))
+        sol = moved(mbd.Mechanism([ball], contacts=contacts, gravity=gravity), 0.01, 10)
+        return sol.v[-1]
+
+    return jax.jvp(velocities, (slope,), (jnp.ones_like(slope),))
+
+
+def test_a_ball_rolls_down_a_slope_or_slides():
+    """With c = cos(tilt) it rolls at g sin(slope) / (1 + 2 / (5 c^2)) if friction is enough, until
+    tan(slope) = mu (5 c^2 + 2) / (2 c), and slides at g (sin(slope) - mu cos(slope) / c) beyond.
+    Without a tilt both contacts are the same: 5/7 g sin(slope), until 7/2 mu."""
+    tilt = np.array([0.0, 0.0, 0.0, 0.7, 0.7])
+    way = np.array([0.4, -2.0, 1.1, 0.0, np.pi])
+    c = np.cos(tilt)
+    limit = np.arctan(MU * (5 * c**2 + 2) / (2 * c))
+    np.testing.assert_allclose(np.tan(limit[0]), 3.5 * MU)
+    for share, rolls in ((0.3, True), (0.995, True), (1.005, False), (1.3, False)):
+        s = share * limit
+        v, slope = jax.device_get(down(s, way, tilt))
+        share = 1 / (1 + 2 / (5 * c**2))
+        a = share * G * np.sin(s) if rolls else G * (np.sin(s) - MU * np.cos(s) / c)
+        da = share * G * np.cos(s) if rolls else G * (np.cos(s) + MU * np.sin(s) / c)
+        spin = a / (R * c) if rolls else 2.5 * MU * G * np.cos(s) / R
+        dspin = da / (R * c) if rolls else -2.5 * MU * G * np.sin(s) / R
+        for found, linear, angular in ((v, a, spin), (slope, da, dspin)):
+            zero = 0 * way
+            x, y = np.cos(way), np.sin(way)
+            expected = np.stack([linear * x, linear * y, zero, -angular * y, angular * x, zero])
+            np.testing.assert_allclose(found, 0.1 * expected.T, atol=1e-9)
+
+
+LAWS = {"newton": mbd.contacts.Newton(), "poisson": mbd.contacts.Poisson()}
+
+
+@functools.partial(jax.jit, static_argnames="law")
+@functools.partial(jax.vmap, in_axes=(None, 0, 0, 0, 0))
+def struck(law, masses, x, v, e):
+    """Places and velocities along a line after one step of 0.1 s, and their derivatives by e."""
+
+    def after(e):
+        way = jnp.asarray([2.0, -1.0, 2.0]) / 3
+        bodies = [
+            mbd.Body(
+                f"{i}", mbd.Inertia.sphere(radius=R, mass=masses[i]), position=x[i] * way,
+                velocity=v[i] * way,
+            ) for i in range(len(masses))
+        ]  # fmt: skip
+        neighbours = [
+            mbd.Contact(a.name, a, b, SPHERE, SPHERE, restitution=e, friction=0.4)
+            for a, b in itertools.pairwise(bodies)
+        ]
+        mechanism = mbd.Mechanism(bodies, contacts=neighbours, gravity=[0.0, 0.0, 0.0])
+        method = mbd.ContactImpulse(impacts=mbd.Located(6), impact_law=LAWS[law])
+        sol = moved(mechanism, 0.1, 1, method)
+        pose = [mechanism.pose(sol.q[-1], b.name).position @ way for b in bodies]
+        twist = [mechanism.twist(sol.v[-1], b.name).linear @ way for b in bodies]
+        return (jnp.stack(pose), jnp.stack(twist)), sol.result
+
+    return jax.jvp(after, (e,), (jnp.ones_like(e),), has_aux=True)
+
+
+def one_after_another(masses, x, v, e, t=0.1):
+    """The same by its events."""
+    x, v = x.copy(), v.copy()
+    while True:
+        approach = v[:-1] - v[1:]
+        gaps = np.maximum(x[1:] - x[:-1] - 2 * R, 0.0)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            times = np.where(approach > 1e-12, gaps / approach, np.inf)
+        i = np.argmin(times)
+        if times[i] > t:
+            return x + v * t, v
+        x, t = x + v * times[i], t - times[i]
+        impulse = (1 + e) * approach[i] / (1 / masses[i] + 1 / masses[i + 1])
+        v[i] -= impulse / masses[i]
+        v[i + 1] += impulse / masses[i + 1]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("law", LAWS)
+def test_newtons_cradle(law):
+    """Balls with small gaps strike one after the other. Equal elastic balls leave as many as came.
+    From ball to ball v grows by (1 + e) m / (m + m'), here with the derivative of the last one."""
+    equal, falling = np.ones(4), np.array([1.0, 0.6, 0.5, 0.2])
+    gaps = np.array(
+        [[1e-2, 1e-4, 1e-4], [1e-2, 1e-6, 3e-5], [1e-3, 1e-2, 1e-7], [1e-2, 3e-4, 1e-3]]
+    )
+    x = 2 * R * np.arange(4) + np.concatenate([np.zeros((4, 1)), np.cumsum(gaps, 1)], 1)
+    v = np.array([[1.0, 0, 0, 0], [1.0, 0, 0, 0], [2.0, 2.0, 0, 0], [3.0, 0, 0, 0]])
+    e, masses = np.array([1.0, 0.9, 1.0, 0.8]), np.array([equal, equal, equal, falling])
+    (places, speeds), (_, slopes), result = jax.device_get(struck(law, masses, x, v, e))
+    assert np.all(result == mbd.RESULTS.successful)
+    for k in range(4):
+        expected = one_after_another(masses[k], x[k], v[k], e[k])
+        np.testing.assert_allclose((places[k], speeds[k]), expected, atol=1e-9)
+    np.testing.assert_allclose(speeds[[0, 2]], [[0, 0, 0, 1.0], [0, 0, 2.0, 2.0]], atol=1e-9)
+    shares = falling[:-1] / (falling[:-1] + falling[1:])
+    np.testing.assert_allclose(speeds[3, 3], 3.0 * np.prod(1.8 * shares), rtol=1e-9)
+    np.testing.assert_allclose(slopes[3, 3], 3 / 1.8 * speeds[3, 3], rtol=1e-8)
+
+
+NODES, LINK, LIGHT = 6, 0.05, 1e-6
+
+
+@jax.jit
+@jax.vmap
+def chain(heavy, mu):
+    """The speed at which 1 kg rises and another load sinks after 1 ms, at the ends of a light chain
+    over a post, and its derivative by friction. The joints lie on the post: a point of a link
+    touches it there."""
+
+    def speed(mu):
+        turn = np.pi / NODES
+        radius = LINK / (2 * np.sin(turn / 2))
+        angles = np.pi / 2 - turn * (np.arange(NODES) - (NODES - 1) / 2)
+        nodes = radius * np.stack([np.cos(angles), 0 * angles, np.sin(angles)], 1)
+        tip, post, y = 1e-9, mbd.Sphere(radius), [0.0, 1.0, 0.0]
+        down = np.array([0.0, 0.0, -LINK])
+        loads = [mbd.Inertia.sphere(radius=1e-4, mass=m) for m in (1.0, heavy)]
+        first = mbd.Body("rising", loads[0], position=nodes[0] + down)
+        last = mbd.Body("sinking", loads[1], position=nodes[-1] + down)
+        light = mbd.Inertia.rod(length=LINK, mass=LIGHT)
+        links = [
+            mbd.Body(f"{i}", light, position=(a + b) / 2)
+            for i, (a, b) in enumerate(itertools.pairwise(nodes))
+        ]
+        bodies = [first, *links, last]
+        joints = [
+            mbd.Revolute(f"{i}", a, b, point=x, axis=y)
+            for i, (a, b, x) in enumerate(zip(bodies, bodies[1:], nodes, strict=False))
+        ]
+        contacts = []
+        for i, (body, x) in enumerate(zip([links[0], *links], nodes, strict=True)):
+            end = jnp.asarray((1 + tip / radius) * x - body.pose.position)
+            own = mbd.Pose(end, jnp.array([1.0, 0.0, 0.0, 0.0]))
+            of = dict(frame_b=own, friction=mu)
+            contacts.append(mbd.Contact(f"{i}", "ground", body, post, mbd.Sphere(tip), **of))
+        mechanism = mbd.Mechanism(bodies, joints, contacts=contacts, gravity=[0, 0, -G], plane=FLAT)
+        sol = moved(mechanism, 1e-3, 1)
+        v = [mechanism.twist(sol.v[-1], name).linear[2] for name in ("rising", "sinking")]
+        return jnp.stack(v), sol.result
+
+    return jax.jvp(speed, (mu,), (jnp.ones_like(mu),), has_aux=True)
+
+
+@pytest.mark.slow
+def test_a_chain_over_a_post():
+    """Each joint turns the chain by w and holds (1 + mu tan(w/2)) / (1 - mu tan(w/2)) times as much
+    on one side as on the other, in the limit of many joints e^(mu pi) in all. Beyond it loads m
+    and m' sink with (m' - m ratio) / (m' + m ratio) g. Within it they stay."""
+    mu = np.array([0.2, 0.2, 0.2, 0.5, 0.5])
+    t = np.tan(np.pi / NODES / 2)
+    ratio = ((1 + mu * t) / (1 - mu * t)) ** NODES
+    d_ratio = ratio * NODES * 2 * t / (1 - (mu * t) ** 2)
+    heavy = ratio * np.array([0.7, 0.998, 1.002, 0.998, 1.5])
+    found, slope, result = jax.device_get(chain(heavy, mu))
+    assert np.all(result == mbd.RESULTS.successful)
+    a = np.maximum(0.0, (heavy - ratio) / (heavy + ratio)) * G
+    da = np.where(a > 0, -2 * heavy / (heavy + ratio) ** 2 * d_ratio, 0.0) * G
+    np.testing.assert_allclose(found, 1e-3 * np.stack([a, -a], 1), atol=1e-7)
+    np.testing.assert_allclose(slope, 1e-3 * np.stack([da, -da], 1), atol=1e-6)
+
+
+@jax.jit
+@jax.vmap
+def three(angle, mass, ground, balls):
+    """The speed of a ball of some mass on two balls that stand apart, after three steps, and the
+    forces of the ground and between balls, to one side. The angle is that of the lines of centres
+    from the vertical."""
+    x, z = 2 * R * jnp.sin(angle), R + 2 * R * jnp.cos(angle)
+    low = [
+        mbd.Body(f"{side}", BALL, position=jnp.stack([side * x, 0 * x, R + 0 * x]))
+        for side in (-1, 1)
+    ]
+    inertia = mbd.Inertia.sphere(radius=R, mass=mass)
+    top = mbd.Body("top", inertia, position=jnp.stack([0 * x, 0 * x, z]))
+    contacts = [
+        *(mbd.Contact(f"g{b.name}", "ground", b, GROUND, SPHERE, friction=ground) for b in low),
+        *(mbd.Contact(b.name, b, top, SPHERE, SPHERE, friction=balls) for b in low),
+    ]
+    of = dict(gravity=[0, 0, -G], plane=FLAT)
+    mechanism = mbd.Mechanism([*low, top], contacts=contacts, **of)
+    sol = moved(mechanism, 1e-3, 3)
+    return sol.v[-1], jnp.abs(sol.contact_force[-1]), sol.result
+
+
+@pytest.mark.slow
+def test_angle_of_repose_of_three_balls():
+    """One ball on two that stand apart, with lines of centres at an angle w from the vertical. By
+    the balance of each ball, half the weight of the upper one is the normal force between balls,
+    friction is tan(w / 2) times it in both contacts of a lower ball. So the pile stands while both
+    coefficients allow it: tan(w / 2) between balls, m / (m + 2 M) tan(w / 2) on the ground."""
+    angle = np.repeat([0.6, 0.9], 4)
+    mass = np.repeat([1.0, 5.0], 4)
+    balls = np.tan(angle / 2)
+    ground = mass / (mass + 2 * M) * balls
+    shares = np.tile([[1.01, 1.01], [0.99, 1.01], [1.01, 0.99], [3.0, 3.0]], (2, 1))
+    v, force, result = jax.device_get(
+        three(angle, mass, ground * shares[:, 0], balls * shares[:, 1])
+    )
+    assert np.all(result == mbd.RESULTS.successful)
+    stands = np.all(shares > 1, axis=1)
+    np.testing.assert_allclose(v[stands], 0.0, atol=1e-9)
+    half = mass[stands] * G / 2
+    expected = [half + M * G, half * balls[stands], half, half * balls[stands]]
+    found = force[stands]
+    np.testing.assert_allclose(found[:, 0], found[:, 1], rtol=1e-9)
+    np.testing.assert_allclose(found[:, 2], found[:, 3], rtol=1e-9)
+    np.testing.assert_allclose(found[:, ::2].reshape(-1, 4).T, expected, rtol=1e-8)
+    assert np.all(v[~stands][:, 5] < -1e-5)
