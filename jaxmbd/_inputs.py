@@ -41,6 +41,7 @@ from jax.core import Tracer
 from jaxtyping import AbstractArray, Array
 
 from ._compiler import held, to_jax
+from ._types import Convertible, DType
 
 _T = TypeVar("_T")
 _Check = Callable[[Any], Any]
@@ -66,7 +67,11 @@ class Range(NamedTuple):
     holds: Callable[[Any], Any]
 
     def __call__(
-        self, what: str, value: Any, dtype: Any = None, shape: tuple[int | str, ...] | None = ()
+        self,
+        what: str,
+        value: Any,
+        dtype: DType | None = None,
+        shape: tuple[int | str, ...] | None = (),
     ) -> Array:
         """`value` as an array of this shape. `None` allows any shape, and a size that is text
         stands for any size.
@@ -106,13 +111,15 @@ def inside(low: float | int, high: float | int) -> Range:
 
 
 class Shape(tuple):
-    """The shape of an array in an annotation, as in `Annotated[Any, Shape(["n", "3"])]`. A size
+    """The shape of an array in an annotation, as in `Annotated[Numbers, Shape(["n", 3])]`. A size
     that is text stands for any size."""
 
 
-Number: TypeAlias = Annotated[Any, Shape()]
-Vector: TypeAlias = Annotated[Any, Shape([3])]
-Numbers: TypeAlias = Annotated[Any, Shape(["..."])]
+# What can be converted to an array of numbers. A range or another shape may be added, as in
+# `Annotated[Numbers, Shape(["n", 3]), positive]`.
+Numbers: TypeAlias = Annotated[Convertible, Shape(["..."])]
+Vector: TypeAlias = Annotated[Convertible, Shape([3])]
+Number: TypeAlias = Annotated[float | int | Array | np.ndarray | np.number, Shape()]
 
 
 class _Numbers(NamedTuple):
@@ -124,7 +131,7 @@ class _Numbers(NamedTuple):
     converts: bool
     floating: bool = True
 
-    def __call__(self, value: Any, dtype: Any = None) -> Any:
+    def __call__(self, value: Any, dtype: DType | None = None) -> Any:
         scalar = type(value) is float and self.axes in (None, ())
         if scalar and not self.converts and self.range.holds(value):
             return value  # the most frequent case, on a fast path
@@ -356,6 +363,7 @@ def _check_of(annotation: Any, range: Range | None = None, shape: Any = None) ->
             return check and functools.partial(_optional, check)
         if all(map(_is_numeric, arguments)):
             axes = [tuple(x.dim_str.split()) for x in arguments if _is_array_type(x)]
+            axes = axes if shape is None else [tuple(map(str, shape))]
             return _Numbers(axes[0] if axes else None, range or finite, converts=False)
         if all(isinstance(x, type) and not _is_numeric(x) for x in arguments):
             return functools.partial(_instance, arguments)

@@ -1,10 +1,10 @@
 """Systems given by their energies."""
 
 import abc
-from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jaxtyping import PyTree
 
 from ._system import AbstractSystem, has_plain_coordinates, kinematic_matrix
 from ._types import Coordinates, Force, MassMatrix, RealScalarLike, Scalar, Velocity
@@ -42,7 +42,7 @@ class LagrangianSystem(AbstractSystem):
         Default: none."""
         return jnp.zeros((), q.dtype)
 
-    def generalised_force(self, t: RealScalarLike, q: Coordinates, v: Velocity, u: Any) -> Force:
+    def generalised_force(self, t: RealScalarLike, q: Coordinates, v: Velocity, u: PyTree) -> Force:
         """Q(t, q, v, u), power-conjugate to v, shape `(nv,)` [N, N m]. Default: none."""
         del t, u
         return jnp.zeros_like(v)
@@ -52,7 +52,7 @@ class LagrangianSystem(AbstractSystem):
         del t
         return self.kinetic_energy(q, v) + self.potential_energy(q)
 
-    def supplied_power(self, t: RealScalarLike, q: Coordinates, v: Velocity, u: Any) -> Scalar:
+    def supplied_power(self, t: RealScalarLike, q: Coordinates, v: Velocity, u: PyTree) -> Scalar:
         """Q . v - dR/dv . v [W]."""
         lost = jax.grad(self.dissipation, argnums=1)(q, v)
         return (self.generalised_force(t, q, v, u) - lost) @ v
@@ -64,7 +64,7 @@ class LagrangianSystem(AbstractSystem):
         zero = jnp.zeros(q.shape[0] if nv is None else nv, q.dtype)
         return jax.jacfwd(jax.grad(self.kinetic_energy, argnums=1), argnums=1)(q, zero)
 
-    def force(self, t: RealScalarLike, q: Coordinates, v: Velocity, u: Any) -> Force:
+    def force(self, t: RealScalarLike, q: Coordinates, v: Velocity, u: PyTree) -> Force:
         def momentum(q):
             return jax.grad(self.kinetic_energy, argnums=1)(q, v)
 

@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 
 from ._compiler import refuted
+from ._types import DType, RealScalarLike
 
 MOST_STEPS = 2**31 - 1  # the largest 32-bit integer
 
@@ -24,7 +25,7 @@ def check_steps(steps: float | int) -> None:
         )
 
 
-def check_resolved(t0: Any, t1: Any, dt: Any, dtype: Any) -> None:
+def check_resolved(t0: RealScalarLike, t1: RealScalarLike, dt: Any, dtype: DType) -> None:
     """Check that t + dt differs from t in this dtype. Traced times are not checked.
 
     **Raises:** `ValueError`, which says what to change."""

@@ -7,7 +7,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Shaped
+from jaxtyping import Array, Bool, Float, PyTree, Shaped
 
 from ._compiler import array_namespace, to_jax
 from ._coordinates import AbstractCoordinates, Plain
@@ -84,7 +84,7 @@ class AbstractSystem(Extensible):
         """M(q), symmetric positive definite, shape `(nv, nv)` [kg, kg m^2]."""
 
     @abc.abstractmethod
-    def force(self, t: RealScalarLike, q: Coordinates, v: Velocity, u: Any) -> Force:
+    def force(self, t: RealScalarLike, q: Coordinates, v: Velocity, u: PyTree) -> Force:
         """f = tau - c: all applied forces minus the velocity-dependent bias c(q, v), shape
         `(nv,)` [N, N m]. `u` is what the control returned (`None` without one)."""
 
@@ -156,7 +156,7 @@ class AbstractSystem(Extensible):
         del t
         return v @ (self.mass_matrix(q) @ v) / 2
 
-    def supplied_power(self, t: RealScalarLike, q: Coordinates, v: Velocity, u: Any) -> Scalar:
+    def supplied_power(self, t: RealScalarLike, q: Coordinates, v: Velocity, u: PyTree) -> Scalar:
         """The rate of change of `mechanical_energy` due to the forces [W]. Default: v . f +
         v . M' v / 2, the rate of the kinetic energy."""
 

@@ -172,8 +172,8 @@ def inspect(model: str, graph: str | None) -> None:
     dropped = found.loaded.dropped
     click.echo(f"dropped      {len(dropped)}" + "".join(f"{_TAB}{line}" for line in dropped))
     if graph is not None:
-        ax = mbd.plots.constraint_graph(mechanism, found.state)
-        ax.figure.savefig(graph, dpi=150)
+        figure: Any = mbd.plots.constraint_graph(mechanism, found.state).figure
+        figure.savefig(graph, dpi=150)
         click.echo(f"wrote {graph}")
 
 

@@ -5,6 +5,7 @@ one program."""
 import functools
 import inspect
 from collections.abc import Callable, Sequence
+from types import ModuleType
 from typing import Any, TypeVar, cast
 
 import equinox as eqx
@@ -14,6 +15,8 @@ import numpy as np
 from jax.core import Tracer
 from jax.interpreters.ad import JVPTracer
 from jaxtyping import PyTree
+
+from .._types import Convertible, DType, EitherArray
 
 try:
     from jax.extend.core import get_opaque_trace_state
@@ -31,29 +34,29 @@ _OLDER_KERNELS: dict[str, Any] = {"xla_cpu_use_fusion_emitters": False}
 _UNTRACED = get_opaque_trace_state()
 
 
-def is_concrete(x: Any) -> bool:
+def is_concrete(x: object) -> bool:
     """Whether `x` is concrete, not traced."""
     return not isinstance(x, Tracer)
 
 
-def is_known(tree: Any) -> bool:
+def is_known(tree: PyTree) -> bool:
     """Whether all numbers in `tree` are known now, and none is traced."""
     return all(map(is_concrete, jax.tree.leaves(tree)))
 
 
-def need_known(tree: Any, message: str) -> None:
+def need_known(tree: PyTree, message: str) -> None:
     """**Raises:** `ValueError` with this message if any number in `tree` is traced."""
     if not is_known(tree):
         raise ValueError(message)
 
 
-def proved(claim: Callable[..., Any], *values: Any) -> bool:
+def proved(claim: Callable, *values: PyTree) -> bool:
     """Whether the values are known and the claim is true of all of them. `claim` gets NumPy
     arrays."""
     return is_known(values) and bool(np.all(claim(*map(np.asarray, values))))
 
 
-def refuted(claim: Callable[..., Any], *values: Any) -> bool:
+def refuted(claim: Callable, *values: PyTree) -> bool:
     """Whether the values are known and the claim is not true of all of them. `claim` gets NumPy
     arrays. A check that raises an error by it does nothing for traced values."""
     return is_known(values) and not np.all(claim(*map(np.asarray, values)))
@@ -64,13 +67,13 @@ def is_traced() -> bool:
     return get_opaque_trace_state() != _UNTRACED
 
 
-def any_staged(tree: Any) -> bool:
+def any_staged(tree: PyTree) -> bool:
     """Whether any leaf of `tree` is computed in a program that is being traced. What `grad`, `jvp`
     and `vmap` trace outside of `jit` is computed now."""
     return any(map(_is_staged, jax.tree.leaves(tree)))
 
 
-def _is_staged(x: Any) -> bool:
+def _is_staged(x: object) -> bool:
     while isinstance(x, Tracer):
         inner = getattr(x, "primal", getattr(x, "val", None))
         if inner is None or inner is x:
@@ -79,13 +82,13 @@ def _is_staged(x: Any) -> bool:
     return False
 
 
-def array_namespace(*values: Any) -> Any:
+def array_namespace(*values: PyTree) -> ModuleType:
     """NumPy if all values are concrete, since it compiles nothing; otherwise `jax.numpy`. Convert
     the result to a JAX array by `to_jax`."""
     return np if is_known(values) else jnp
 
 
-def to_jax(x: Any, dtype: Any = None, axes: int = 0) -> jax.Array:
+def to_jax(x: Convertible, dtype: DType | None = None, axes: int = 0) -> jax.Array:
     """`jnp.asarray` for numbers, lists and NumPy's arrays, and for what is traced, with further
     leading axes until there are `axes`. It compiles nothing, but for arrays of another dtype on a
     GPU, where they stay. `jnp.asarray` compiles a program for arrays without a dtype, for lists,
@@ -102,13 +105,13 @@ def to_jax(x: Any, dtype: Any = None, axes: int = 0) -> jax.Array:
     return jnp.asarray(x.astype(dtype).reshape((1,) * (axes - x.ndim) + x.shape), dtype)
 
 
-def held(x: Any) -> jax.Array:
+def held(x: Convertible) -> jax.Array:
     """`jnp.asarray(x)` for a parameter. A Python float keeps its weak type: it takes the precision
     of what it meets. It compiles nothing."""
     return jax.device_put(x) if type(x) is float else to_jax(x)
 
 
-def picked(x: Any, at: Any) -> jax.Array:
+def picked(x: EitherArray, at: Any) -> jax.Array:
     """`x[at]`. It compiles nothing for what is concrete, but on a GPU, where x stays."""
     if isinstance(x, jax.Array) and not _on_cpu(x):
         return x[at]
@@ -125,7 +128,7 @@ def reshaped(x: jax.Array, shape: tuple[int, ...]) -> jax.Array:
     return to_jax(np.asarray(x).reshape(shape)) if _on_cpu(x) else x.reshape(shape)
 
 
-def broadcast(x: Any, shape: tuple[int, ...]) -> jax.Array:
+def broadcast(x: Convertible, shape: tuple[int, ...]) -> jax.Array:
     """`jnp.broadcast_to(x, shape)`. It compiles nothing for what is concrete."""
     xp = array_namespace(x)
     return to_jax(xp.broadcast_to(xp.asarray(x), shape))
@@ -139,14 +142,14 @@ def split(x: jax.Array, sizes: Sequence[int]) -> list[jax.Array]:
     return [picked(x, np.s_[..., end - n : end]) for end, n in zip(ends, sizes, strict=True)]
 
 
-def stacked(xs: Sequence[Any]) -> jax.Array:
+def stacked(xs: Sequence[Convertible]) -> jax.Array:
     """`jnp.stack(xs, axis=-1)`. It compiles nothing for what is concrete: a stack of hundreds of
     arrays would take long."""
     xp = array_namespace(xs)
     return jnp.asarray(xp.stack([xp.asarray(x) for x in xs], axis=-1), jnp.result_type(*xs))
 
 
-def set_at(x: Any, at: Any, by: Any) -> jax.Array:
+def set_at(x: EitherArray, at: Any, by: Convertible) -> jax.Array:
     """`x.at[at].set(by)`. It compiles nothing for what is concrete."""
     if not is_known((x, by)):
         return jnp.asarray(x).at[at].set(by)
@@ -155,7 +158,7 @@ def set_at(x: Any, at: Any, by: Any) -> jax.Array:
     return to_jax(x)
 
 
-def with_strong_types(tree: PyTree) -> Any:
+def with_strong_types(tree: PyTree) -> PyTree:
     """The same with arrays of the dtype of the other numbers in place of Python floats, and of
     arrays made of them, whose types are weak. JAX compiles a program for each type, and for each
     value of a float."""
@@ -196,11 +199,11 @@ def as_one_program(fn: _Function) -> _Function:
     return cast(_Function, called)
 
 
-def _is_real_array(x: Any) -> bool:
+def _is_real_array(x: object) -> bool:
     return isinstance(x, jax.Array | np.ndarray) and jnp.issubdtype(x.dtype, jnp.floating)
 
 
-def _is_weak(x: Any) -> bool:
+def _is_weak(x: object) -> bool:
     return isinstance(x, float) or (isinstance(x, jax.Array) and x.weak_type)
 
 
@@ -230,7 +233,7 @@ def compiled_quickly(fn: _Function) -> _Function:
     return cast(_Function, called)
 
 
-def _runs_now(args: Any) -> bool:
+def _runs_now(args: PyTree) -> bool:
     """Whether a program of these arguments runs now, with forward derivatives or without."""
     if not is_traced():
         return is_known(args)
@@ -240,7 +243,7 @@ def _runs_now(args: Any) -> bool:
     return is_concrete(jax.device_put(np.zeros((), np.int32)))
 
 
-def _is_split(x: Any) -> bool:
+def _is_split(x: object) -> bool:
     """Whether the reverse mode follows `x`."""
     while isinstance(x, Tracer):
         if not (isinstance(x, JVPTracer) or hasattr(x, "batch_dim")):

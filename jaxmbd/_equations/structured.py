@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple, TypeAlias
 
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Bool, Float, PyTree
 
 from .._linalg import BlockDiagonal, BlockRows, CoupledBlocks
 from .._system import AbstractSystem
@@ -89,7 +89,7 @@ class AbstractStructuredSystem(AbstractSystem):
         there. The mean is such that the forces of inertia alone do no work over the step."""
 
     @abc.abstractmethod
-    def external_force(self, t: RealScalarLike, q: Configuration, v: Velocity, u: Any) -> Force:
+    def external_force(self, t: RealScalarLike, q: Configuration, v: Velocity, u: PyTree) -> Force:
         """The rest of f."""
 
     @abc.abstractmethod

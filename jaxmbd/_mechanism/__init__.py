@@ -91,6 +91,7 @@ from .mechanism import Mechanism as Mechanism
 from .pictures import animate as animate
 from .pictures import constraint_graph as constraint_graph
 from .pictures import draw as draw
+from .pictures import given_or_new as given_or_new
 from .pictures import plot_contacts as plot_contacts
 from .pictures import plot_coordinates as plot_coordinates
 from .pictures import plot_energies as plot_energies

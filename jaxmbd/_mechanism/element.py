@@ -11,6 +11,7 @@ from jaxtyping import Array, ArrayLike, Bool, Float
 
 from .._extensible import Extensible
 from .._inputs import checked
+from .._types import DType
 from .body import Body
 from .frames import Frames, placed
 from .glyphs import Glyph
@@ -143,7 +144,7 @@ class AbstractConnector(AbstractElement):
         return self.frame_a, self.frame_b
 
     @property
-    def dtype(self) -> Any:
+    def dtype(self) -> DType:
         """The dtype of the frames, and so of the other parameters."""
         return self.frame_a.position.dtype
 

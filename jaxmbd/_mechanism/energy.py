@@ -1,10 +1,10 @@
 """Energies and powers of a mechanism, by the names of its bodies and forces."""
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, PyTree
 
 from .._inputs import checked
 from .._printed import printed, span
@@ -75,7 +75,7 @@ def stored_energies(mechanism: "Mechanism", state: State) -> dict[str, Float[Arr
 
 
 @checked
-def powers(mechanism: "Mechanism", state: State, u: Any = None) -> dict[str, ElementPower]:
+def powers(mechanism: "Mechanism", state: State, u: PyTree = None) -> dict[str, ElementPower]:
     """`ElementPower` of each force element, for the control u."""
     # Potential energies may depend on time too, so t is differentiated as well.
     t, q, v = jnp.asarray(state.t, state.q.dtype), state.q, state.v

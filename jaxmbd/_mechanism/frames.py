@@ -2,7 +2,7 @@
 orientations."""
 
 from collections.abc import Iterable, Sequence
-from typing import Any, TypedDict
+from typing import TypedDict, TypeVar
 
 import jax.numpy as jnp
 import numpy as np
@@ -10,9 +10,12 @@ from jaxtyping import Array, Float
 
 from .._compiler import array_namespace, refuted
 from .._coordinates import algebra
-from .._inputs import Vector, finite
+from .._inputs import Numbers, Vector, finite
+from .._types import DType
 from .body import GROUND, Body
 from .pose import Frame, Pose, normalised, unit_quaternion
+
+_T = TypeVar("_T")
 
 
 class Ends(TypedDict, total=False):
@@ -45,7 +48,7 @@ class Frames(Ends, total=False):
     """The common axis in the world, a unit vector."""
     axes: Sequence[Vector] | None
     """Or the two axes of a and b."""
-    orientation: Any
+    orientation: Numbers | None
     """Or the orientation of both frames: a unit quaternion or a rotation matrix, whose third axis
     is the axis."""
 
@@ -124,14 +127,14 @@ def names_and_frames(
     return names, tuple(Pose.identity(dtype) if frame is None else frame for frame in frames)
 
 
-def dtype_of(bodies: Iterable[Body | str], frames: Iterable[Pose | None] = ()) -> Any:
+def dtype_of(bodies: Iterable[Body | str], frames: Iterable[Pose | None] = ()) -> np.dtype:
     """Dtype of the given bodies and frames, or JAX's default."""
     known = [body.pose.position.dtype for body in bodies if isinstance(body, Body)]
     known += [frame.position.dtype for frame in frames if frame is not None]
     return jnp.result_type(*known) if known else jnp.result_type(float)
 
 
-def unit_vector(what: str, value: Any, dtype: Any) -> Float[Array, "3"]:
+def unit_vector(what: str, value: Numbers, dtype: DType) -> Float[Array, "3"]:
     """Return a unit vector. **Raises:** `ValueError`, beginning with `what`, unless |value| = 1, if
     known."""
     value = finite(what, value, dtype, (3,))
@@ -171,7 +174,7 @@ def _pose_of(body: Body | str, what: str, like: Pose) -> Pose:
     return Pose.identity(like.position.dtype)
 
 
-def pair_of(what: str, pair: Any) -> tuple[Any, Any]:
+def pair_of(what: str, pair: Sequence[_T]) -> tuple[_T, _T]:
     """Return the two members of `pair`. **Raises:** `ValueError`, beginning with `what`, unless
     there are two."""
     if len(pair) != 2:
@@ -179,7 +182,9 @@ def pair_of(what: str, pair: Any) -> tuple[Any, Any]:
     return pair[0], pair[1]
 
 
-def _orientation(what: str, axis: Any, orientation: Any, dtype: Any) -> Float[Array, "4"]:
+def _orientation(
+    what: str, axis: Vector | None, orientation: Numbers | None, dtype: DType
+) -> Float[Array, "4"]:
     if orientation is not None:
         return unit_quaternion(f"`orientation` of {what}", orientation, dtype)
     axis = (0.0, 0.0, 1.0) if axis is None else axis

@@ -1,7 +1,7 @@
 """Mass, centre of mass and inertia tensor of a rigid body."""
 
 import math
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import equinox as eqx
 import jax
@@ -11,7 +11,8 @@ from jaxtyping import Array, ArrayLike, Bool, Float
 
 from .._compiler import array_namespace, as_one_program, is_known, refuted, to_jax
 from .._coordinates import algebra, apply_matrix, components, dot, quaternion_to_matrix
-from .._inputs import Number, Vector, checked, finite, positive
+from .._inputs import Number, Numbers, Vector, checked, finite, positive
+from .._types import DType, EitherArray
 from .pose import unit_quaternion
 
 # Rounding, relative to the largest moment, by which a tensor may differ from a symmetric one, and
@@ -46,7 +47,7 @@ class Inertia(eqx.Module):
     def __init__(
         self,
         mass: Annotated[Number, positive],
-        tensor: Annotated[Any, finite],
+        tensor: Annotated[Numbers, finite],
         center: Vector = (0.0, 0.0, 0.0),
         *,
         about: Vector | None = None,
@@ -104,8 +105,7 @@ class Inertia(eqx.Module):
     ) -> "Inertia":
         """Solid box with edge lengths `size` = (a, b, c) along x, y, z [m]. Give its mass [kg] or
         its density [kg/m^3]."""
-        size = _known("size", size, (3,), _dtype_of(size, mass, density))
-        a, b, c = size
+        a, b, c = _known("size", size, (3,), _dtype_of(size, mass, density))
         m = _mass_of(mass, density, a * b * c)
         return cls(m, m / 12 * _across(a * a, b * b, c * c))
 
@@ -119,8 +119,7 @@ class Inertia(eqx.Module):
         density: Annotated[Number | None, positive] = None,
     ) -> "Inertia":
         """Solid ellipsoid with `semiaxes` (a, b, c) along x, y, z [m]."""
-        semiaxes = _known("semiaxes", semiaxes, (3,), _dtype_of(semiaxes, mass, density))
-        a, b, c = semiaxes
+        a, b, c = _known("semiaxes", semiaxes, (3,), _dtype_of(semiaxes, mass, density))
         m = _mass_of(mass, density, 4 / 3 * math.pi * a * b * c)
         return cls(m, m / 5 * _across(a * a, b * b, c * c))
 
@@ -151,8 +150,8 @@ class Inertia(eqx.Module):
     ) -> "Inertia":
         """Solid cylinder along `axis`, "x", "y" or "z"; a disc if `length` is small."""
         r, h = _sizes(radius, length, mass, density)
-        mass = _mass_of(mass, density, math.pi * r**2 * h)
-        return cls(mass, _along(axis, *_cylinder(mass, r, h)))
+        m = _mass_of(mass, density, math.pi * r**2 * h)
+        return cls(m, _along(axis, *_cylinder(m, r, h)))
 
     @classmethod
     @checked
@@ -168,14 +167,14 @@ class Inertia(eqx.Module):
         """Solid cylinder of `length` along `axis` between two hemispheres of its `radius`."""
         r, h = _sizes(radius, length, mass, density)
         # Parts of the volume pi r^2 (h + 4 r / 3).
-        mass = _mass_of(mass, density, math.pi * r**2 * (h + 4 * r / 3))
-        middle = mass * h / (h + 4 * r / 3)
-        ends = mass - middle
+        m = _mass_of(mass, density, math.pi * r**2 * (h + 4 * r / 3))
+        middle = m * h / (h + 4 * r / 3)
+        ends = m - middle
         along, across = _cylinder(middle, r, h)
         # The moment 2/5 m r^2 of a hemisphere is about the centre of its flat side, h/2 from the
         # middle. Its centre of mass is another 3/8 r away: (2/5 r^2 + h^2/4 + 3/8 r h) m.
         across += ends * (0.4 * r**2 + h**2 / 4 + 0.375 * r * h)
-        return cls(mass, _along(axis, along + ends * 0.4 * r**2, across))
+        return cls(m, _along(axis, along + ends * 0.4 * r**2, across))
 
     @classmethod
     @checked
@@ -188,13 +187,13 @@ class Inertia(eqx.Module):
     ) -> "Inertia":
         """Thin rod of `length` along `axis`, without a moment about it. It serves as a part of
         other bodies, or as a body whose joints prevent its spin."""
-        length = _known("length", length, (), _dtype_of(length, mass))
-        mass = _mass_of(mass, None, length)
-        return cls(mass, _along(axis, 0 * mass, mass * length**2 / 12))
+        h = _known("length", length, (), _dtype_of(length, mass))
+        m = _mass_of(mass, None, h)
+        return cls(m, _along(axis, 0 * m, m * h**2 / 12))
 
     # --- other frames and composites ------------------------------------------------------------
 
-    def about(self, point: Any) -> Float[Array, "3 3"]:
+    def about(self, point: Numbers) -> Float[Array, "3 3"]:
         """Tensor about another `point` of the body's frame: I + m (|d|^2 1 - d d^T) with
         d = c - point (Huygens and Steiner)."""
         return _about(self.tensor, 1.0, self.mass, self.center, self._vector("point", point))
@@ -209,7 +208,7 @@ class Inertia(eqx.Module):
         return eqx.tree_at(lambda x: (x.mass, x.tensor), self, (mass, tensor))
 
     def moved(
-        self, position: Any = (0.0, 0.0, 0.0), orientation: Any = (1.0, 0.0, 0.0, 0.0)
+        self, position: Numbers = (0.0, 0.0, 0.0), orientation: Numbers = (1.0, 0.0, 0.0, 0.0)
     ) -> "Inertia":
         """The same body seen from another frame. In it the origin of the body's own frame lies at
         `position` [m], and its axes have the `orientation` (unit quaternion w, x, y, z, or rotation
@@ -226,7 +225,7 @@ class Inertia(eqx.Module):
             (turned_tensor(R, self.tensor), apply_matrix(R, self.center)),
         )
 
-    def _vector(self, name: str, value: Any) -> Float[Array, "3"]:
+    def _vector(self, name: str, value: Numbers) -> Float[Array, "3"]:
         return _floating(name, value, (3,), self.mass.dtype)
 
     def __add__(self, other: "Inertia") -> "Inertia":
@@ -283,7 +282,7 @@ class Inertia(eqx.Module):
         return theta
 
     @classmethod
-    def from_log_cholesky(cls, theta: Any) -> "Inertia":
+    def from_log_cholesky(cls, theta: Numbers) -> "Inertia":
         """Inverse of `log_cholesky`."""
         theta = _floating("theta", theta, (10,), _dtype_of(theta))
         alpha, (s12, s23, s13), center = theta[0], theta[4:7], theta[7:]
@@ -358,52 +357,54 @@ def inverse_root(tensor: Float[Array, "3 3 *rest"]) -> Float[Array, "3 3 *rest"]
 # --- arguments ------------------------------------------------------------------------------------
 
 
-def _dtype_of(*values: Any) -> Any:
+def _dtype_of(*values: Numbers | None) -> np.dtype:
     """Dtype of the floating-point arrays among `values`. Numbers and lists follow it."""
     arrays = [x.dtype for x in values if isinstance(x, jax.Array | np.ndarray | np.floating)]
     floating = [dtype for dtype in arrays if jnp.issubdtype(dtype, jnp.floating)]
     return jnp.result_type(*floating) if floating else jnp.result_type(float)
 
 
-def _floating(name: str, value: Any, shape: tuple[int, ...] | None, dtype: Any) -> Array:
+def _floating(name: str, value: Numbers, shape: tuple[int, ...] | None, dtype: DType) -> Array:
     return finite(f"`{name}` of Inertia", value, dtype, shape)
 
 
-def _known(name: str, value: Any, shape: tuple[int, ...], dtype: Any) -> Any:
+def _known(name: str, value: Numbers, shape: tuple[int, ...], dtype: DType) -> Array | np.ndarray:
     """Return a NumPy array if the value is known, so that its use compiles no program."""
     array = _floating(name, value, shape, dtype)
     return array_namespace(array).asarray(array)
 
 
-def _mass_of(mass: Any, density: Any, volume: Any) -> Any:
-    if (mass is None) == (density is None):
-        raise ValueError(f"Give either `mass` or `density`, but they are {mass} and {density}.")
-    if density is None:
+def _mass_of(mass: Number | None, density: Number | None, volume: EitherArray) -> EitherArray:
+    if mass is not None and density is None:
         return _known("mass", mass, (), volume.dtype)
-    return _known("density", density, (), volume.dtype) * volume
+    if density is not None and mass is None:
+        return _known("density", density, (), volume.dtype) * volume
+    raise ValueError(f"Give either `mass` or `density`, but they are {mass} and {density}.")
 
 
-def _sizes(radius: Any, length: Any, mass: Any, density: Any) -> tuple[Any, Any]:
+def _sizes(
+    radius: Number, length: Number, mass: Number | None, density: Number | None
+) -> tuple[EitherArray, EitherArray]:
     dtype = _dtype_of(radius, length, mass, density)
     return _known("radius", radius, (), dtype), _known("length", length, (), dtype)
 
 
-def _cylinder(mass: Any, r: Any, h: Any) -> tuple[Any, Any]:
+def _cylinder(mass: EitherArray, r: EitherArray, h: EitherArray) -> tuple[EitherArray, EitherArray]:
     """Moments of a cylinder along and across its axis."""
     return mass * r**2 / 2, mass * (3 * r**2 + h**2) / 12
 
 
-def _along(axis: str, along: Any, across: Any) -> Any:
+def _along(axis: str, along: EitherArray, across: EitherArray) -> EitherArray:
     """Moments of a body of revolution."""
     return _moments(*(along if name == axis else across for name in "xyz"))
 
 
-def _across(a: Any, b: Any, c: Any) -> Any:
+def _across(a: EitherArray, b: EitherArray, c: EitherArray) -> EitherArray:
     """Moments, each of which is the sum of the values of the other two directions."""
     return _moments(b + c, c + a, a + b)
 
 
-def _moments(*moments: Any) -> Any:
+def _moments(*moments: EitherArray) -> EitherArray:
     return array_namespace(*moments).stack(moments)
 
 

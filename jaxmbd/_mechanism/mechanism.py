@@ -8,7 +8,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, ArrayLike, Bool, Float
+from jaxtyping import Array, ArrayLike, Bool, Float, PyTree
 
 from .._compiler import array_namespace, as_one_program, proved, reshaped, to_jax
 from .._contact import ContactRows
@@ -480,7 +480,9 @@ class Mechanism(AbstractStructuredSystem):
         return jnp.sqrt(J.squares(self._dynamics.reach_weights()))
 
     @as_one_program
-    def force(self, t: RealScalarLike, q: Coordinates, v: Velocity, u: Any) -> Float[Array, " nv"]:
+    def force(
+        self, t: RealScalarLike, q: Coordinates, v: Velocity, u: PyTree
+    ) -> Float[Array, " nv"]:
         return self.inertial_force(q, v) + self.external_force(t, q, v, u)
 
     def inertial_force(
@@ -489,7 +491,7 @@ class Mechanism(AbstractStructuredSystem):
         return self._dynamics.inertial_force(q, v, self.gravity, h)
 
     def external_force(
-        self, t: RealScalarLike, q: Configuration, v: Velocity, u: Any
+        self, t: RealScalarLike, q: Configuration, v: Velocity, u: PyTree
     ) -> Float[Array, " nv"]:
         n = len(self.body_stack)
         f = jnp.zeros((self.tables.size, n + 1), q.dtype)  # the last column is the ground
@@ -518,7 +520,7 @@ class Mechanism(AbstractStructuredSystem):
         return energy.total_energy(self, State(t, q, v))
 
     @as_one_program
-    def supplied_power(self, t: RealScalarLike, q: Coordinates, v: Velocity, u: Any) -> Scalar:
+    def supplied_power(self, t: RealScalarLike, q: Coordinates, v: Velocity, u: PyTree) -> Scalar:
         """Power [W] of the force elements beyond what they release from storage."""
         elements = energy.powers(self, State(t, q, v), u).values()
         return -sum((x.lost for x in elements), jnp.zeros((), q.dtype))

@@ -1,7 +1,7 @@
 """Placement of bodies by joint coordinates, along a spanning tree from the ground."""
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import equinox as eqx
 import jax
@@ -22,11 +22,11 @@ from .._coordinates import (
     quaternion_product,
     quaternion_rotate,
 )
-from .._inputs import checked, finite
+from .._inputs import Numbers, checked, finite
 from .._printed import printed
 from .._raising import error_if
 from .._system import State
-from .._types import RealScalarLike
+from .._types import DType, RealScalarLike
 from .body import GROUND
 from .element import Groups, unnamed
 from .joint_coordinates import joint_with_coordinates
@@ -34,6 +34,8 @@ from .joints import AbstractJoint
 from .mechanism import Mechanism
 from .pose import Pose, Twist, with_axes
 from .relative import shortest
+
+_T = TypeVar("_T")
 
 # Newton steps to close the joint, parts of the way to the coordinates, and steps for each part.
 _CLOSING, _PARTS, _STEPS = 12, 8, 3
@@ -80,8 +82,8 @@ class _Edge(NamedTuple):
 @checked
 def place_bodies(
     mechanism: Mechanism,
-    coordinates: Mapping[str, Any],
-    rates: Mapping[str, Any] | None = None,
+    coordinates: Mapping[str, Numbers],
+    rates: Mapping[str, Numbers] | None = None,
     t: RealScalarLike = 0.0,
 ) -> State:
     """Place bodies by coordinates and rates of joints (forward kinematics). Loops stay open.
@@ -160,7 +162,7 @@ def _joined(bodies: list[tuple[Pose, Twist]]) -> tuple[Array, Array]:
 # --- which joints -------------------------------------------------------------------------------
 
 
-def _check(mechanism: Mechanism, what: str, name: str, value: Any) -> None:
+def _check(mechanism: Mechanism, what: str, name: str, value: Numbers) -> None:
     joint = joint_with_coordinates(mechanism, name)
     shape = finite(f'`{what}` of "{name}"', value, shape=None).shape
     if shape != (joint.count(),) and not (shape == () and joint.count() == 1):
@@ -169,7 +171,7 @@ def _check(mechanism: Mechanism, what: str, name: str, value: Any) -> None:
         )
 
 
-def _value(table: Mapping[str, Any], joint: AbstractJoint, dtype: Any) -> _Wanted:
+def _value(table: Mapping[str, Numbers], joint: AbstractJoint, dtype: DType) -> _Wanted:
     given = joint.name in table
     value = table[joint.name] if given else np.zeros(joint.count())
     xp = array_namespace(value)
@@ -251,7 +253,7 @@ def _placed(joint, child, parent, old, wanted, wanted_rates, t):
     return (pose, Twist(w[:3], w[3:])), ~(missed < limit * size), ~(left < limit * size * speed)
 
 
-def _either(child: Array, pair: Any) -> tuple[Any, Any]:
+def _either(child: Array, pair: tuple[_T, _T]) -> tuple[_T, _T]:
     """The members of `pair`, swapped if `child` is 0. The function is its own inverse."""
     a, b = pair
     return tree_where(child == 1, a, b), tree_where(child == 1, b, a)
@@ -368,7 +370,7 @@ def _solved_jvp(primals, tangents):
     return (frame, missed), (jax.tree.map(jnp.add, d_frame, _moving(frame, d)), None)
 
 
-def _or_zeros(tangent: Any, primal: Pose) -> Pose:
+def _or_zeros(tangent: Pose | None, primal: Pose) -> Pose:
     zeros = jax.tree.map(jnp.zeros_like, primal)
     return (
         zeros

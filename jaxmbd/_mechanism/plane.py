@@ -1,7 +1,8 @@
 """The plane of a planar mechanism, and how its bodies lie in it."""
 
 from collections.abc import Sequence
-from typing import Annotated, Any
+from types import ModuleType
+from typing import Annotated
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -10,7 +11,8 @@ from jaxtyping import Array, Float
 
 from .._compiler import array_namespace, is_known, to_jax
 from .._coordinates import algebra, components
-from .._inputs import Refusal, checked
+from .._inputs import Numbers, Refusal, checked
+from .._types import EitherArray
 from .pose import Pose
 from .relative import polar_angle
 from .stack import one_of
@@ -19,7 +21,7 @@ from .stack import one_of
 _ROUNDING = 1e-5
 
 
-def _known_direction(value: Any) -> Any:
+def _known_direction(value: Numbers) -> np.ndarray:
     if not is_known(value):
         raise Refusal("must be known, and not traced: it decides which rows a joint has.")
     x = np.asarray(value, float)
@@ -42,8 +44,8 @@ class Plane(eqx.Module):
     @checked
     def __init__(
         self,
-        normal: Annotated[Any, _known_direction] = (0.0, 0.0, 1.0),
-        x_axis: Annotated[Any, _known_direction] | None = None,
+        normal: Annotated[Numbers, _known_direction] = (0.0, 0.0, 1.0),
+        x_axis: Annotated[Numbers, _known_direction] | None = None,
     ):
         """**Arguments:**
 
@@ -221,7 +223,7 @@ def _along(axis: Sequence[float], vector: Sequence[Array]) -> Array:
     return sum(others, first)
 
 
-def _normal_times(n: Any, p: Any, xp: Any) -> Any:
+def _normal_times(n: np.ndarray, p: EitherArray, xp: ModuleType) -> EitherArray:
     """(0, n) p."""
     w, x, y, z = p
     a, b, c = (float(i) for i in n)
@@ -235,7 +237,7 @@ def _normal_times(n: Any, p: Any, xp: Any) -> Any:
     )
 
 
-def rotation(p: Any) -> Any:
+def rotation(p: EitherArray) -> EitherArray:
     """The rotation matrix of a unit quaternion, by NumPy if it is known."""
     xp = array_namespace(p)
     w, x, y, z = xp.asarray(p)

@@ -20,6 +20,7 @@ from .._coordinates import (
     quaternion_to_matrix,
 )
 from .._inputs import Refusal, finite
+from .._types import DType
 from .batching import over_leading_axes
 
 # Tolerance for unit quaternions and rotation matrices. Numbers typed with six digits pass.
@@ -37,7 +38,7 @@ class Pose(NamedTuple):
     orientation: Float[Array, "*batch 4"]
 
     @classmethod
-    def identity(cls, dtype: Any) -> "Pose":
+    def identity(cls, dtype: DType) -> "Pose":
         """Pose at the origin, with the axes of the other frame."""
         return cls(to_jax(np.zeros(3), dtype), to_jax(np.eye(4)[0], dtype))
 
@@ -212,7 +213,7 @@ def _axes(pose: Pose) -> tuple[Array, Array, Array]:
     return x, y, z
 
 
-def unit_quaternion(what: str, orientation: Any, dtype: Any) -> Float[Array, "4"]:
+def unit_quaternion(what: str, orientation: Any, dtype: DType) -> Float[Array, "4"]:
     """Return `orientation`, a quaternion or a rotation matrix, as a unit quaternion.
 
     **Raises:** `ValueError`, which begins with `what`, for any other known value.

@@ -15,6 +15,7 @@ from jaxtyping import Array, Bool, Float
 from .._compiler import array_namespace, is_known, picked, to_jax
 from .._coordinates import components, cross, dot
 from .._inputs import Number, Numbers, at_least, checked
+from .._types import DType
 from .element import AbstractFramed, checked_name, replaced
 from .glyphs import Glyph
 from .joints import (
@@ -72,7 +73,7 @@ class AbstractScalarCoordinate(AbstractFramed):
         return self
 
     @property
-    def dtype(self) -> Any:
+    def dtype(self) -> DType:
         """The type of its numbers."""
         return self.frames[0].position.dtype
 

@@ -12,7 +12,7 @@ from jaxtyping import Array, ArrayLike, Bool, Float, PyTree
 
 from .._checks import check_no_nan, check_system, with_dtype
 from .._compiler import need_known, to_jax, without_tangents
-from .._inputs import Shape, at_least, checked, positive
+from .._inputs import Numbers, Shape, at_least, checked, positive
 from .._linalg import AbstractConstraintSolver, Automatic
 from .._printed import in_a_line, judged, printed
 from .._progress import progress_bar, says_when_compiling
@@ -146,7 +146,7 @@ def continuation(
     *,
     step: Annotated[float, positive] = 0.05,
     length: Annotated[float, positive] = 1.0,
-    bounds: Annotated[Any, Shape([2])] | None = None,
+    bounds: Annotated[Numbers, Shape([2])] | None = None,
     direction: Float[Array, " nv"] | None = None,
     max_points: Annotated[int, at_least(1)] = 500,
     solver: AbstractConstraintSolver = Automatic(),

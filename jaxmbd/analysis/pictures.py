@@ -1,7 +1,7 @@
 """Plots of linear models over speed and frequency. Matplotlib is imported when one is made."""
 
 from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import Annotated
 
 import jax.numpy as jnp
 import numpy as np
@@ -9,7 +9,8 @@ from jaxtyping import ArrayLike, Float
 
 from .._compiler import need_known
 from .._inputs import checked, not_negative, positive
-from .._mechanism import pyplot
+from .._mechanism import given_or_new, pyplot
+from .._types import Axes, SeveralAxes
 from .campbell import Campbell
 from .linearise import LinearModel
 
@@ -17,11 +18,11 @@ from .linearise import LinearModel
 @checked
 def plot_campbell(
     found: Campbell,
-    ax: Any = None,
+    ax: Axes | None = None,
     *,
     orders: ArrayLike | Sequence[float | int] = 1.0,
     per_second: Annotated[float, positive] = 1.0,
-) -> Any:
+) -> Axes:
     """Plot frequencies [Hz] over the speed, with lines of excitation whose frequency is a multiple
     of the speed. Modes that whirl backward are dotted, and the numbers at the ends count the
     modes.
@@ -30,8 +31,7 @@ def plot_campbell(
     axes, by default new.
 
     **Returns:** the axes. **Raises:** `ImportError` without matplotlib."""
-    if ax is None:
-        _, ax = pyplot().subplots(layout="constrained")
+    ax = given_or_new(ax)
     ends = []
     for i, (line, whirl) in enumerate(zip(found.frequency.T, found.whirl.T, strict=True)):
         known = whirl[np.isfinite(whirl)]
@@ -42,8 +42,10 @@ def plot_campbell(
         last = np.nonzero(np.isfinite(line))[0]
         if last.size:
             place = found.speed[last[-1]], line[last[-1]]
-            offset = dict(xytext=(3, 0), textcoords="offset points", va="center")
-            ax.annotate(str(i), place, color=f"C{i % 10}", fontsize="small", **offset)
+            ax.annotate(
+                str(i), place, xytext=(3, 0), textcoords="offset points", va="center",
+                color=f"C{i % 10}", fontsize="small",
+            )  # fmt: skip
     if ends:
         first = dict(reversed(ends))
         named = [
@@ -67,27 +69,27 @@ def plot_campbell(
 def plot_frequency_response(
     model: LinearModel,
     frequency: Annotated[Float[ArrayLike, " k"], not_negative],
-    axes: Any = None,
+    axes: SeveralAxes | None = None,
     *,
     output: int = 0,
     input: int = 0,
-) -> Any:
+) -> np.ndarray:
     """Plot the size and the phase [degrees] of the frequency response of one output to one input
     over the frequency [Hz].
 
     **Arguments:** `axes`: two matplotlib axes, by default new. `output`, `input`: their places.
 
     **Returns:** the two axes, an array. **Raises:** `ImportError` without matplotlib."""
-    if axes is None:
-        _, axes = pyplot().subplots(2, 1, sharex=True, layout="constrained")
+    new = pyplot().subplots(2, 1, sharex=True, layout="constrained")[1] if axes is None else axes
+    size, phase = panels = np.ravel(np.asarray(new, object))
     need_known(model, "Pictures need known numbers: make them outside of `jax.jit`.")
     f = np.asarray(frequency, float)
     found = model.frequency_response(jnp.asarray(f, model.A.dtype))
     response = np.asarray(found)[:, output, input]
-    axes[0].loglog(f, np.abs(response))
-    axes[1].semilogx(f, np.degrees(np.unwrap(np.angle(response))))
-    axes[0].set_ylabel("size")
-    axes[1].set(ylabel="phase [degrees]", xlabel="frequency [Hz]")
-    for ax in axes:
+    size.loglog(f, np.abs(response))
+    phase.semilogx(f, np.degrees(np.unwrap(np.angle(response))))
+    size.set_ylabel("size")
+    phase.set(ylabel="phase [degrees]", xlabel="frequency [Hz]")
+    for ax in panels:
         ax.grid(alpha=0.3, which="both")
-    return axes
+    return panels

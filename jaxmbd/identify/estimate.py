@@ -4,7 +4,7 @@ import json
 import os
 import pathlib
 from collections.abc import Callable, Mapping, Sequence
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, NamedTuple
 
 import equinox as eqx
 import jax
@@ -369,7 +369,7 @@ class Bootstrap(NamedTuple):
 @checked
 def bootstrap(
     estimate: Estimate,
-    key: Annotated[Any, random_key],
+    key: Annotated[PyTree, random_key],
     count: Annotated[int, at_least(1)] = 200,
     *,
     batch: Annotated[int, at_least(1)] = 50,

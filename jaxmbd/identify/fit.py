@@ -45,7 +45,7 @@ class MultiStart(eqx.Module):
     """
 
     count: Annotated[int, at_least(1)] = eqx.field(static=True)
-    key: Annotated[Any, random_key]
+    key: Annotated[PyTree, random_key]
     spread: Annotated[float, not_negative] = 0.5
     max_iterations: Annotated[int, at_least(1)] = eqx.field(static=True, default=20)
 

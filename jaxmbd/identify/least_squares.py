@@ -14,7 +14,7 @@ import optimistix as optx
 from jaxtyping import Array, ArrayLike, Float, PyTree
 
 from .._compiler import reshaped, split, to_jax
-from .._inputs import Shape, at_least, checked, each_number, finite, positive
+from .._inputs import Numbers, Shape, at_least, checked, each_number, finite, positive
 from .._lanes import forward_jacobian
 from .._printed import counted, in_a_line, judged, printed
 from .._progress import says_when_compiling
@@ -242,10 +242,10 @@ def traced_least_squares(
 
 @checked
 def covariance(
-    J: Annotated[Any, Shape(["n", "p"])],
-    r: Annotated[Any, Shape(["n"])],
+    J: Annotated[Numbers, Shape(["n", "p"])],
+    r: Annotated[Numbers, Shape(["n"])],
     count: Annotated[int, at_least(1)],
-    D: Annotated[Any, Shape(["m", "p"])] = None,
+    D: Annotated[Numbers, Shape(["m", "p"])] | None = None,
 ) -> np.ndarray:
     """The covariance s^2 D (J^T J)^-1 D^T with s^2 = |r|^2 / (count - p), shape `(m, m)`. It is s^2
     times the inverse of the Gauss-Newton Hessian, for quantities whose derivatives with respect to

@@ -1,17 +1,19 @@
 """Plots of a fit. Matplotlib is imported when one is made."""
 
+from collections.abc import Mapping
 from typing import Annotated, Any
 
 import numpy as np
 
-from .._inputs import checked, inside
+from .._inputs import Number, checked, inside
 from .._mechanism import pyplot
+from .._types import Axes, SeveralAxes
 from .estimate import Estimate
 from .prediction import Prediction
 
 
 @checked
-def plot_fit(prediction: Prediction | Estimate, axes: Any = None) -> Any:
+def plot_fit(prediction: Prediction | Estimate, axes: SeveralAxes | None = None) -> np.ndarray:
     """Plot measurements (dots) and simulations (lines) over the time [s], for an `Estimate` or for
     a `Prediction` of other records. Each column has its own axes.
 
@@ -36,7 +38,7 @@ def plot_fit(prediction: Prediction | Estimate, axes: Any = None) -> Any:
     return axes
 
 
-def legend_above(ax: Any) -> None:
+def legend_above(ax: Axes) -> None:
     """The legend of axes, above them, where it hides no data."""
     entries = len(ax.get_legend_handles_labels()[0])
     place: Any = dict(loc="lower right", bbox_to_anchor=(1.0, 1.0), borderaxespad=0.2)
@@ -44,7 +46,9 @@ def legend_above(ax: Any) -> None:
 
 
 @checked
-def plot_residuals(prediction: Prediction | Estimate, axes: Any = None) -> Any:
+def plot_residuals(
+    prediction: Prediction | Estimate, axes: SeveralAxes | None = None
+) -> np.ndarray:
     """Plot residuals (computed minus measured) over the time [s], with a band of two root mean
     squares. Each column has its own axes. Arguments, returns and errors as for `plot_fit`."""
     shown = _prediction(prediction)
@@ -60,8 +64,10 @@ def plot_residuals(prediction: Prediction | Estimate, axes: Any = None) -> Any:
 
 @checked
 def plot_intervals(
-    estimate: Estimate, reference: Any = None, level: Annotated[float, inside(0, 1)] = 0.95
-) -> Any:
+    estimate: Estimate,
+    reference: Mapping[str, Number] | None = None,
+    level: Annotated[float, inside(0, 1)] = 0.95,
+) -> np.ndarray:
     """Plot confidence intervals relative to the estimates, and the correlations of the estimates.
 
     **Arguments:** `reference`: name -> value to mark, for example true or published values.
@@ -105,17 +111,17 @@ def _prediction(shown: Prediction | Estimate) -> Prediction:
     return shown.prediction if isinstance(shown, Estimate) else shown
 
 
-def _rows(shown: Prediction, axes: Any) -> np.ndarray:
+def _rows(shown: Prediction, axes: SeveralAxes | None) -> np.ndarray:
     count = len(shown.labels)
     if axes is None:
         _, axes = pyplot().subplots(
             count, 1, figsize=(10, 1 + 1.8 * count), sharex=True, layout="constrained"
         )
-    axes = np.atleast_1d(axes).ravel()
-    if len(axes) != count:
-        raise ValueError(f"There are {count} columns to plot, but `axes` has {len(axes)}.")
-    for label, ax in zip(shown.labels, axes, strict=True):
+    panels = np.ravel(np.asarray(axes, object))
+    if len(panels) != count:
+        raise ValueError(f"There are {count} columns to plot, but `axes` has {len(panels)}.")
+    for label, ax in zip(shown.labels, panels, strict=True):
         ax.set_ylabel(label)
         ax.grid(alpha=0.3)
-    axes[-1].set_xlabel("time [s]")
-    return axes
+    panels[-1].set_xlabel("time [s]")
+    return panels

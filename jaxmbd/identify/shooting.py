@@ -2,7 +2,7 @@
 
 import abc
 from collections.abc import Callable, Sequence
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, NamedTuple
 
 import equinox as eqx
 import jax
@@ -14,7 +14,7 @@ from .._assemble import assemble
 from .._compiler import as_one_program, picked, to_jax
 from .._equations import equations
 from .._extensible import Extensible
-from .._inputs import at_least, checked, positive, positive_or_infinite
+from .._inputs import Numbers, at_least, checked, positive, positive_or_infinite
 from .._linalg import dense
 from .._results import RESULTS
 from .._search import nonzero, redundancy
@@ -35,10 +35,10 @@ class UnknownStart(eqx.Module):
       `None` otherwise.
     """
 
-    position: Annotated[Any, positive] = 1.0
-    velocity: Annotated[Any, positive] = 1.0
-    sigma_position: Annotated[Any, positive_or_infinite] = None
-    sigma_velocity: Annotated[Any, positive_or_infinite] = None
+    position: Annotated[Numbers, positive] = 1.0
+    velocity: Annotated[Numbers, positive] = 1.0
+    sigma_position: Annotated[Numbers, positive_or_infinite] | None = None
+    sigma_velocity: Annotated[Numbers, positive_or_infinite] | None = None
 
 
 def admissible(system: AbstractSystem, state: State) -> np.ndarray:

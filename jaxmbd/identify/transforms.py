@@ -1,7 +1,7 @@
 """Transforms from free numbers z to physical values of parameters, with z = 0 at the guess."""
 
 import abc
-from typing import Annotated, Any
+from typing import Annotated
 
 import jax
 import jax.numpy as jnp
@@ -13,7 +13,7 @@ from .._checks import with_dtype
 from .._compiler import array_namespace
 from .._coordinates import quaternion_product
 from .._extensible import Extensible
-from .._inputs import checked, finite, positive
+from .._inputs import Numbers, checked, finite, positive
 from .._mechanism import Inertia
 
 
@@ -75,7 +75,7 @@ class Free(_Entrywise):
     """Any value: guess + scale z. `scale`: a typical change, a number or one for each entry;
     default the absolute value of the guess, and 1 for zeros."""
 
-    scale: Annotated[Any, positive] = None
+    scale: Annotated[Numbers, positive] | None = None
 
     def value(self, guess, z):
         guess = jnp.asarray(guess, z.dtype)
@@ -102,7 +102,7 @@ class _Box(_Entrywise):
     """A linear map, clipped to bounds. Searches stay within the bounds."""
 
     @abc.abstractmethod
-    def range(self, guess) -> tuple[ArrayLike, ArrayLike, ArrayLike]:
+    def range(self, guess) -> tuple[Numbers, Numbers, Numbers]:
         """The least value, the largest value, and the change of the value if z changes by 1."""
 
     def value(self, guess, z):
@@ -140,8 +140,8 @@ class Bounded(_Box):
     """Values between bounds: guess + (upper - lower) z. A change of z by 1 is the whole range. The
     bounds are numbers, or arrays that broadcast with the guess."""
 
-    lower: Annotated[Any, finite]
-    upper: Annotated[Any, finite]
+    lower: Annotated[Numbers, finite]
+    upper: Annotated[Numbers, finite]
 
     def __check_init__(self):
         lower, upper = np.asarray(self.lower, float), np.asarray(self.upper, float)

@@ -38,7 +38,7 @@ def _if(switch: str, field: str) -> _Acts:
 def _touches(source: Source, g: int) -> bool:
     m = source.m
     able = m.geom_contype[g] or m.geom_conaffinity[g] or g in m.pair_geom1 or g in m.pair_geom2
-    return "contact" not in source.off and able
+    return "contact" not in source.off and bool(able)
 
 
 def _paired(source: Source, _: int) -> bool:
@@ -54,7 +54,7 @@ def _overrides(source: Source, i: int) -> bool:
 
 
 def _in_medium(source: Source, _: int) -> bool:
-    return source.m.opt.density or source.m.opt.viscosity
+    return bool(source.m.opt.density or source.m.opt.viscosity)
 
 
 def overridden(source: Source) -> bool:

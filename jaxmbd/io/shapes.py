@@ -4,9 +4,9 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import ArrayLike
 
 from .._contact import ContactLaw
+from .._inputs import Number
 from .._mechanism import (
     GROUND,
     AbstractShape,
@@ -72,7 +72,7 @@ def ground_first(a: Side, b: Side) -> tuple[Side, Side]:
 
 
 def contact(
-    name: str, a: Side, b: Side, law: ContactLaw, margin: ArrayLike | None = None
+    name: str, a: Side, b: Side, law: ContactLaw, margin: Number | None = None
 ) -> Contact | None:
     """A contact; `None` for shapes that cannot touch each other."""
     try:

@@ -235,7 +235,7 @@ def run(
     one: Callable[[PyTree, Array], PyTree],
     samples: PyTree | int,
     *,
-    key: Annotated[Any, random_key] = None,
+    key: Annotated[PyTree, random_key] = None,
     reductions: Any = None,
     store: AbstractStore | None = None,
     chunk: Annotated[int | None, _power_of_two] = None,

@@ -78,7 +78,11 @@ class PointForces(NamedTuple):
 
 
 def contact_arrows(
-    mechanism: Mechanism, sol: Any, times: np.ndarray, q: np.ndarray, scale: float | None = None
+    mechanism: Mechanism,
+    sol: Solution,
+    times: np.ndarray,
+    q: np.ndarray,
+    scale: float | None = None,
 ) -> PointForces | None:
     """Mean forces of contacts since the previous picture, at coordinates `(pictures, nq)`; `None`
     without contacts."""

@@ -2,11 +2,10 @@
 
 import abc
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import equinox as eqx
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, PyTree
 
 from ..._coordinates import dot
 from ..._inputs import checked
@@ -27,7 +26,7 @@ class AbstractForceElement(AbstractElement):
 
     @abc.abstractmethod
     def wrenches(
-        self, poses: tuple[Pose, ...], twists: tuple[Twist, ...], t: RealScalarLike, u: Any
+        self, poses: tuple[Pose, ...], twists: tuple[Twist, ...], t: RealScalarLike, u: PyTree
     ) -> tuple[Wrench, ...]:
         """A `Wrench` for each frame, at the world poses and twists of all frames, the time and the
         control (`None` without one). A pure function."""
@@ -44,7 +43,11 @@ class AbstractForceElement(AbstractElement):
         return jnp.zeros_like(poses[0].position[0])
 
     def power(
-        self, poses: tuple[Pose, ...], twists: tuple[Twist, ...], t: RealScalarLike, u: Any = None
+        self,
+        poses: tuple[Pose, ...],
+        twists: tuple[Twist, ...],
+        t: RealScalarLike,
+        u: PyTree = None,
     ) -> Float[Array, ""]:
         """The power sum_i F_i . v_i + T_i . omega_i of the element on the bodies [W]."""
         wrenches = self.wrenches(poses, twists, t, u)
@@ -70,7 +73,7 @@ class AbstractForce(AbstractConnector, AbstractForceElement):
 
     @abc.abstractmethod
     def wrench(
-        self, a: Pose, b: Pose, twist_a: Twist, twist_b: Twist, t: RealScalarLike, u: Any
+        self, a: Pose, b: Pose, twist_a: Twist, twist_b: Twist, t: RealScalarLike, u: PyTree
     ) -> Wrench:
         """The wrench on frame b, at the world poses and twists of both frames, the time and the
         control (`None` without one). A pure function. The opposite wrench acts on body a, at the
@@ -107,7 +110,7 @@ class Force(AbstractForceElement):
 
     name: str = eqx.field(static=True)
     names: tuple[str, ...] = eqx.field(static=True)
-    function: Callable[..., Any]
+    function: Callable
     places: tuple[Pose, ...]
 
     @checked
@@ -115,7 +118,7 @@ class Force(AbstractForceElement):
         self,
         name: str,
         bodies: Sequence[Body | str],
-        function: Callable[..., Any],
+        function: Callable,
         *,
         frames: Sequence[Frame | None] | None = None,
     ):

@@ -2,7 +2,7 @@
 angle of two frames, which are given as those of joints are."""
 
 from collections.abc import Callable
-from typing import Annotated, Any, Unpack
+from typing import Annotated, Unpack
 
 import numpy as np
 from jaxtyping import Array, ArrayLike
@@ -15,6 +15,7 @@ from ..frames import Ends, Frames, placed
 from ..joints import AbstractJoint
 from ..scalar_coordinates import OfJoint
 from .coordinate import CoordinateActuator, CoordinateSpring
+from .signal import SignalLike
 
 _Potential = Callable[[Array], ArrayLike]
 _Law = Callable[[Array, Array], ArrayLike]
@@ -31,7 +32,7 @@ def Spring(
     rest_length: Annotated[Number, not_negative] | None = None,
     potential: _Potential | None = None,
     law: _Law | None = None,
-    actuator: Any = None,
+    actuator: SignalLike | None = None,
     **ends: Unpack[Ends],
 ) -> CoordinateSpring:
     """Spring, damper and actuator along the line from the origin of a to that of b, a
@@ -81,7 +82,7 @@ def TorsionSpring(
     rest_angle: Number = 0.0,
     potential: _Potential | None = None,
     law: _Law | None = None,
-    actuator: Any = None,
+    actuator: SignalLike | None = None,
     **frames: Unpack[Frames],
 ) -> CoordinateSpring:
     """Spring, damper and actuator about the axes e_a and e_b of its frames, a `CoordinateSpring`
@@ -105,7 +106,7 @@ def TorsionSpring(
     ends = placed(f'TorsionSpring "{name}"', a, b, frames, directed=True)
     return CoordinateSpring(
         name,
-        TwistAngle(*ends, middle=rest_angle),
+        TwistAngle(*ends, middle=rest_angle),  # pyright: ignore[reportArgumentType]
         stiffness=stiffness,
         damping=damping,
         rest=rest_angle,

@@ -1,7 +1,7 @@
 """Bushings: elastic connections in all six directions."""
 
 import math
-from typing import Any, ClassVar, Unpack
+from typing import ClassVar, Unpack
 
 import jax.numpy as jnp
 import numpy as np
@@ -9,7 +9,8 @@ from jaxtyping import Array, Float
 
 from ..._compiler import is_known
 from ..._coordinates import cross, dot, quaternion_conjugate, quaternion_log, quaternion_product
-from ..._inputs import checked, finite, not_negative
+from ..._inputs import Numbers, checked, finite, not_negative
+from ..._types import DType
 from ..body import Body
 from ..frames import Frames
 from ..glyphs import Glyph
@@ -54,9 +55,9 @@ class Bushing(AbstractForce):
         a: Body | str,
         b: Body | str,
         *,
-        stiffness: Any,
-        damping: Any = (0.0,) * 6,
-        preload: Any = (0.0,) * 6,
+        stiffness: Numbers,
+        damping: Numbers = (0.0,) * 6,
+        preload: Numbers = (0.0,) * 6,
         **frames: Unpack[Frames],
     ):
         """**Arguments:** the fields; `frames` as in `Frames`. Without `axis` and
@@ -124,7 +125,7 @@ def _times(A: Array, x: Float[Array, "6"]) -> Float[Array, "6"]:
     return A * x if A.ndim == 1 else jnp.sum(A * x[None], axis=1)
 
 
-def _matrix(what: str, value: Any, dtype: Any) -> Array:
+def _matrix(what: str, value: Numbers, dtype: DType) -> Array:
     if np.ndim(value) != 2:
         return not_negative(what, value, dtype, (6,))
     A = finite(what, value, dtype, (6, 6))

@@ -2,12 +2,12 @@
 
 import abc
 from collections.abc import Callable
-from typing import Annotated, Any
+from typing import Annotated
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, ArrayLike, Bool, Float
+from jaxtyping import Array, ArrayLike, Bool, Float, PyTree
 
 from ..._checks import check_ordered
 from ..._compiler import array_namespace, to_jax
@@ -26,7 +26,7 @@ from ..._types import RealScalarLike
 from ..pose import Wrench
 from ..scalar_coordinates import AbstractScalarCoordinate, AlongCoordinate
 from .base import AbstractForceElement
-from .signal import AbstractSignal, as_signal, as_tree, control_entry, read
+from .signal import AbstractSignal, SignalLike, as_signal, as_tree, control_entry, read
 
 
 class AbstractCoordinateForce(AlongCoordinate, AbstractForceElement):
@@ -39,7 +39,7 @@ class AbstractCoordinateForce(AlongCoordinate, AbstractForceElement):
 
     @abc.abstractmethod
     def force(
-        self, x: Float[Array, ""], rate: Float[Array, ""], t: RealScalarLike, u: Any
+        self, x: Float[Array, ""], rate: Float[Array, ""], t: RealScalarLike, u: PyTree
     ) -> Float[Array, ""]:
         """The force or torque along the coordinate x [N or N m], at x [m or rad], its rate
         [m/s or rad/s], the time and the control (`None` without one). A pure function."""
@@ -133,7 +133,7 @@ class CoordinateSpring(AbstractCoordinateForce):
         speed: Annotated[Number, positive] = 1e-2,
         potential: Callable[[Array], ArrayLike] | None = None,
         law: Callable[[Array, Array], ArrayLike] | None = None,
-        actuator: Any = None,
+        actuator: SignalLike | None = None,
         armature: Annotated[Number, not_negative] | None = None,
     ):
         """**Arguments:** the fields. Without `rest`, x = 0 is without force. `actuator` may be a
@@ -269,7 +269,7 @@ class CoordinateActuator(AbstractCoordinateForce):
         gear: Number = 1.0,
         gain: Vector | None = None,
         bias: Vector | None = None,
-        limits: Annotated[Any, Shape([2]), number] | None = None,
+        limits: Annotated[Numbers, Shape([2]), number] | None = None,
         rotor_inertia: Annotated[Number, not_negative] | None = None,
     ):
         """**Arguments:** the fields.

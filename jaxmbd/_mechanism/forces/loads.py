@@ -1,21 +1,22 @@
 """Forces on one body."""
 
 import abc
-from typing import Annotated, Any
+from typing import Annotated
 
 import equinox as eqx
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, PyTree
 
 from ..._compiler import to_jax
 from ..._coordinates import dot
-from ..._inputs import Number, checked, finite, not_negative
+from ..._inputs import Number, Numbers, checked, finite, not_negative
+from ..._types import DType, RealScalarLike
 from ..body import GROUND, Body
 from ..element import checked_name
 from ..frames import dtype_of
 from ..pose import Frame, Pose, Twist
 from .base import AbstractForceElement, Wrench
-from .signal import AbstractSignal, as_signal, read
+from .signal import AbstractSignal, SignalLike, as_signal, read
 
 
 class AbstractLoad(AbstractForceElement):
@@ -32,7 +33,12 @@ class AbstractLoad(AbstractForceElement):
 
     @checked
     def __init__(
-        self, name: str, body: Body | str, *, point: Any = None, frame: Frame | None = None
+        self,
+        name: str,
+        body: Body | str,
+        *,
+        point: Numbers | None = None,
+        frame: Frame | None = None,
     ):
         """**Arguments:** the `body`, and the place on it in one of three ways:
 
@@ -75,12 +81,12 @@ class AbstractLoad(AbstractForceElement):
         return (self.frame,)
 
     @property
-    def dtype(self) -> Any:
+    def dtype(self) -> DType:
         """The dtype of the frame and of the other parameters."""
         return self.frame.position.dtype
 
     @abc.abstractmethod
-    def load(self, pose: Pose, twist: Twist, t: Any, u: Any) -> Wrench:
+    def load(self, pose: Pose, twist: Twist, t: RealScalarLike, u: PyTree) -> Wrench:
         """The wrench on the frame, at its world pose and twist, the time and the control (`None`
         without one). A pure function."""
 
@@ -88,7 +94,9 @@ class AbstractLoad(AbstractForceElement):
         return (self.load(poses[0], twists[0], t, u),)
 
 
-def vector_signal(load: AbstractLoad, argument: str, value: Any) -> AbstractSignal | None:
+def vector_signal(
+    load: AbstractLoad, argument: str, value: SignalLike | None
+) -> AbstractSignal | None:
     """A vector as a signal, or `None` for `None`."""
     if value is None:
         return None
@@ -102,8 +110,8 @@ def in_world(
     world: AbstractSignal | None,
     body: AbstractSignal | None,
     pose: Pose,
-    t: Any,
-    u: Any,
+    t: RealScalarLike,
+    u: PyTree,
 ) -> Float[Array, "3"]:
     """World components of the sum of a vector in world axes and one in the axes of the frame."""
     total = jnp.zeros_like(pose.position)
@@ -132,9 +140,9 @@ class PointForce(AbstractLoad):
         name: str,
         body: Body | str,
         *,
-        force_world: Any = None,
-        force_body: Any = None,
-        point: Any = None,
+        force_world: SignalLike | None = None,
+        force_body: SignalLike | None = None,
+        point: Numbers | None = None,
         frame: Frame | None = None,
     ):
         """**Arguments:** the body and the point as in `AbstractLoad`. One or both of the forces,
@@ -171,8 +179,8 @@ class Torque(AbstractLoad):
         name: str,
         body: Body | str,
         *,
-        torque_world: Any = None,
-        torque_body: Any = None,
+        torque_world: SignalLike | None = None,
+        torque_body: SignalLike | None = None,
         frame: Frame | None = None,
     ):
         """**Arguments:** the body. One or both of the torques, each a vector, a function of the
@@ -221,8 +229,8 @@ class Drag(AbstractLoad):
         linear: Annotated[Number, not_negative] = 0.0,
         quadratic: Annotated[Number, not_negative] = 0.0,
         angular: Annotated[Number, not_negative] = 0.0,
-        wind: Any = (0.0, 0.0, 0.0),
-        point: Any = None,
+        wind: SignalLike = (0.0, 0.0, 0.0),
+        point: Numbers | None = None,
         frame: Frame | None = None,
     ):
         """**Arguments:** the fields; the body and the point as in `AbstractLoad`. Without `point`

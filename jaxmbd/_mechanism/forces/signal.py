@@ -2,18 +2,20 @@
 
 import abc
 from collections.abc import Callable, Sequence
-from typing import Annotated, Any
+from typing import Annotated, TypeAlias, TypeVar
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, PyTree
 
 from ..._checks import with_dtype
 from ..._compiler import to_jax
 from ..._extensible import Extensible
 from ..._inputs import Numbers, at_least, checked, conform, finite
-from ..._types import RealScalarLike
+from ..._types import Convertible, DType, RealScalarLike
+
+_T = TypeVar("_T")
 
 
 class AbstractSignal(Extensible):
@@ -21,7 +23,7 @@ class AbstractSignal(Extensible):
     also takes a constant or a function of the time t [s]."""
 
     @abc.abstractmethod
-    def __call__(self, t: RealScalarLike, u: Any) -> Array:
+    def __call__(self, t: RealScalarLike, u: PyTree) -> Convertible:
         """The value at the time t for the control u (`None` without one). A pure function."""
 
 
@@ -67,14 +69,20 @@ class Constant(AbstractSignal):
 class OfTime(AbstractSignal):
     """A function of the time."""
 
-    function: Callable[..., Any]
+    function: Callable[[RealScalarLike], Convertible]
 
     def __call__(self, t, u):
         del u
         return self.function(t)
 
 
-def as_signal(what: str, value: Any, dtype: Any, shape: tuple[int, ...] = ()) -> AbstractSignal:
+# What an argument that takes a signal takes.
+SignalLike: TypeAlias = Convertible | Callable[[RealScalarLike], Convertible] | AbstractSignal
+
+
+def as_signal(
+    what: str, value: SignalLike, dtype: DType, shape: tuple[int, ...] = ()
+) -> AbstractSignal:
     """A constant, a function of the time or a signal, as a signal.
 
     **Raises:** `ValueError`, which begins with `what`, for a constant of the wrong shape."""
@@ -86,7 +94,12 @@ def as_signal(what: str, value: Any, dtype: Any, shape: tuple[int, ...] = ()) ->
 
 
 def read(
-    what: str, signal: AbstractSignal, t: Any, u: Any, dtype: Any, shape: tuple[int, ...] = ()
+    what: str,
+    signal: AbstractSignal,
+    t: RealScalarLike,
+    u: PyTree,
+    dtype: DType,
+    shape: tuple[int, ...] = (),
 ) -> Array:
     """The value of a signal at the time t for the control u.
 
@@ -101,7 +114,7 @@ def read(
     return value
 
 
-def control_entry(what: str, u: Any, index: int | tuple[int, ...]) -> Array:
+def control_entry(what: str, u: PyTree, index: int | tuple[int, ...]) -> Array:
     """One or several entries of the control.
 
     **Raises:** `ValueError`, which begins with `what`, for no control or an index beyond its end.
@@ -122,12 +135,12 @@ def control_entry(what: str, u: Any, index: int | tuple[int, ...]) -> Array:
     return jnp.stack([entries[i] for i in index]) if isinstance(index, tuple) else entries[index]
 
 
-def as_tree(function: Callable[..., Any]) -> Callable[..., Any]:
+def as_tree(function: Callable[..., _T]) -> Callable[..., _T]:
     """A function as part of a pytree. A plain function has no leaves. The leaves of an `eqx.Module`
     are its parameters."""
     plain = jax.tree_util.all_leaves([function])
     return jax.tree_util.Partial(function) if plain else function
 
 
-def _indices(index: Any) -> tuple[Any, ...]:
+def _indices(index: int | tuple[int, ...]) -> tuple[int, ...]:
     return index if isinstance(index, tuple) else (index,)

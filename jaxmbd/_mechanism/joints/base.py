@@ -2,7 +2,7 @@
 
 import abc
 from collections.abc import Callable, Sequence
-from typing import Annotated, Any, ClassVar, Unpack
+from typing import Annotated, ClassVar, Unpack
 
 import equinox as eqx
 import jax
@@ -12,8 +12,8 @@ from jaxtyping import Array, Float
 
 from ..._checks import check_ordered
 from ..._compiler import to_jax
-from ..._inputs import checked, number
-from ..._types import RealScalarLike
+from ..._inputs import Numbers, checked, number
+from ..._types import DType, RealScalarLike
 from ..body import Body
 from ..element import AbstractConnector, AbstractElement, check_rows, checked_name, rows_of
 from ..frames import Frames, names_and_frames
@@ -69,7 +69,7 @@ class AbstractJoint(AbstractConnector, AbstractConstraint):
         a: Body | str,
         b: Body | str,
         *,
-        limits: Annotated[Any, number] = None,
+        limits: Annotated[Numbers, number] | None = None,
         **frames: Unpack[Frames],
     ):
         """**Arguments:** `frames`, those of `Frames`, which place the frames: in the world, or
@@ -148,7 +148,7 @@ class AbstractJoint(AbstractConnector, AbstractConstraint):
         return self.nonholonomic(a, b, twist_a, twist_b, t)
 
 
-def limit_pairs(limits: Any, dtype: Any) -> Float[Array, "coordinates 2"] | None:
+def limit_pairs(limits: Numbers | None, dtype: DType) -> Float[Array, "coordinates 2"] | None:
     """The argument `limits` of a joint as an array."""
     return None if limits is None else to_jax(limits, dtype, axes=2)
 
@@ -182,17 +182,17 @@ class Constraint(AbstractConstraint):
     name: str = eqx.field(static=True)
     names: tuple[str, ...] = eqx.field(static=True)
     local: tuple[Pose, ...]
-    fn: Callable[..., Any] | None
-    velocity_fn: Callable[..., Any] | None
+    fn: Callable | None
+    velocity_fn: Callable | None
 
     @checked
     def __init__(
         self,
         name: str,
         bodies: Sequence[Body | str],
-        fn: Callable[..., Any] | None,
+        fn: Callable | None,
         *,
-        velocity_fn: Callable[..., Any] | None = None,
+        velocity_fn: Callable | None = None,
         frames: Sequence[Frame | None] | None = None,
     ):
         """**Arguments:**

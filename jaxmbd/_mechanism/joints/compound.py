@@ -2,7 +2,7 @@
 
 import itertools
 from collections.abc import Sequence
-from typing import Annotated, Any, ClassVar, Unpack
+from typing import Annotated, ClassVar, Unpack
 
 import jax.numpy as jnp
 import numpy as np
@@ -19,7 +19,8 @@ from ..._coordinates import (
     quaternion_product,
     quaternion_rotate,
 )
-from ..._inputs import Shape, Vector, checked, finite, number
+from ..._inputs import Numbers, Shape, Vector, checked, finite, number
+from ..._types import DType
 from ..body import Body
 from ..collisions import perpendicular
 from ..frames import Ends, Frames, dtype_of, pair_of, unit_vector
@@ -52,8 +53,8 @@ class Universal(AbstractPair):
         b: Body | str,
         *,
         axes: Sequence[Vector] | None = None,
-        orientation: Any = None,
-        limits: Annotated[Any, number] = None,
+        orientation: Numbers | None = None,
+        limits: Annotated[Numbers, number] | None = None,
         **ends: Unpack[Ends],
     ):
         """**Arguments:** as `AbstractJoint`, except
@@ -87,7 +88,7 @@ class Universal(AbstractPair):
         return jnp.stack([polar_angle(cos_first, sin_first), polar_angle(cos_second, sin_second)])
 
 
-def _arms(name: str, axes: Any, dtype: Any) -> Float[Array, "4"]:
+def _arms(name: str, axes: Sequence[Vector], dtype: DType) -> Float[Array, "4"]:
     """The orientation whose x and y axes are `axes`."""
     what = f'`axes` of Universal "{name}"'
     x, y = (unit_vector(what, axis, dtype) for axis in pair_of(what, axes))
@@ -176,12 +177,12 @@ class Serial(AbstractJoint):
         a: Body | str,
         b: Body | str,
         *,
-        slides: Annotated[Any, Shape(["slides", 3])] = np.zeros((0, 3)),
-        axes: Annotated[Any, Shape(["turns", 3])] = np.zeros((0, 3)),
-        anchors: Annotated[Any, Shape(["turns", 3])] | None = None,
+        slides: Annotated[Numbers, Shape(["slides", 3])] = np.zeros((0, 3)),
+        axes: Annotated[Numbers, Shape(["turns", 3])] = np.zeros((0, 3)),
+        anchors: Annotated[Numbers, Shape(["turns", 3])] | None = None,
         frame_a: Frame,
         frame_b: Frame,
-        limits: Annotated[Any, number] = None,
+        limits: Annotated[Numbers, number] | None = None,
     ):
         """**Arguments:** `slides`, `axes` and `anchors` in frame a; by default all axes meet at the
         origin. The others as in `AbstractJoint`.
@@ -313,7 +314,7 @@ class Serial(AbstractJoint):
         return [first, second, _angle_about(g, across, quaternion_rotate(back, across))]
 
 
-def _across_and_along(vectors: list[Array], dtype: Any) -> tuple[list[Array], list[Array]]:
+def _across_and_along(vectors: list[Array], dtype: DType) -> tuple[list[Array], list[Array]]:
     """Unit vectors normal to up to three vectors, and the dual vectors: a sum of the vectors has
     the coefficients that its scalar products with the dual vectors give."""
     if len(vectors) == 0:
@@ -350,7 +351,7 @@ def _angle_about(axis, start, end) -> Float[Array, ""]:
     return polar_angle(dot(start, end) - along, dot(axis, cross(start, end)))
 
 
-def _unit_rows(what: str, rows: Any) -> np.ndarray:
+def _unit_rows(what: str, rows: Numbers) -> np.ndarray:
     rows = np.asarray(rows, float)
     lengths = np.linalg.norm(rows, axis=1)
     if np.any(lengths < 1e-12):

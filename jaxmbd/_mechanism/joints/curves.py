@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable
-from typing import Annotated, Any, ClassVar, Unpack
+from typing import Annotated, ClassVar, Unpack
 
 import equinox as eqx
 import jax
@@ -11,7 +11,8 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from ..._compiler import as_one_program, refuted, to_jax
-from ..._inputs import Shape, checked, number
+from ..._inputs import Numbers, Shape, checked, number
+from ..._types import Convertible, RealScalarLike, Scalar
 from ..body import Body
 from ..frames import Frames
 from ..relative import offset, polar_angle
@@ -42,7 +43,7 @@ class PointOnCurve(AbstractJoint):
     **Fields:** `surfaces`: the function F.
     """
 
-    surfaces: Callable[..., Any]
+    surfaces: Callable[[Float[Array, "3"]], Convertible]
 
     rows: ClassVar[int] = 2
     directed: ClassVar[bool] = False
@@ -54,7 +55,7 @@ class PointOnCurve(AbstractJoint):
         a: Body | str,
         b: Body | str,
         *,
-        surfaces: Callable[[Float[Array, "3"]], Any],
+        surfaces: Callable[[Float[Array, "3"]], Convertible],
         **frames: Unpack[Frames],
     ):
         """**Arguments:** as `AbstractJoint`.
@@ -93,7 +94,7 @@ class Cam(AbstractJoint):
     **Fields:** `profile`: a function, such as a `PeriodicSpline`.
     """
 
-    profile: Callable[[Any], Any]
+    profile: Callable[[Scalar], Convertible]
 
     rows: ClassVar[int] = 1
     angles: ClassVar[int] = 1
@@ -106,8 +107,8 @@ class Cam(AbstractJoint):
         a: Body | str,
         b: Body | str,
         *,
-        profile: Callable[[Float[Array, ""]], Any],
-        limits: Annotated[Any, number] = None,
+        profile: Callable[[Scalar], Convertible],
+        limits: Annotated[Numbers, number] | None = None,
         **frames: Unpack[Frames],
     ):
         """**Arguments:** as `AbstractJoint`. An `orientation` or frames say where phi = 0 is.
@@ -162,7 +163,9 @@ class PeriodicSpline(eqx.Module):
     bends: Float[Array, " points"]
 
     @checked
-    def __init__(self, angles: Annotated[Any, Shape(["n"])], values: Annotated[Any, Shape(["n"])]):
+    def __init__(
+        self, angles: Annotated[Numbers, Shape(["n"])], values: Annotated[Numbers, Shape(["n"])]
+    ):
         """**Arguments:**
 
         - `angles`: at least 3, increasing within less than a turn, shape `(n,)` [rad].
@@ -188,7 +191,7 @@ class PeriodicSpline(eqx.Module):
             )
         self.angles, self.values, self.bends = _closed(angles, values)
 
-    def __call__(self, phi: Any) -> Float[Array, ""]:
+    def __call__(self, phi: RealScalarLike) -> Float[Array, ""]:
         """The value at the angle phi [rad], shape `()`."""
         start = self.angles[0]
         phi = start + jnp.mod(phi - start, 2 * math.pi)

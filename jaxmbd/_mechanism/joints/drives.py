@@ -1,14 +1,15 @@
 """Motions that are given as functions of time."""
 
 from collections.abc import Callable
-from typing import Any, ClassVar, Unpack
+from typing import ClassVar, Unpack
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, PyTree
 
 from ..._inputs import checked
+from ..._types import Convertible, DType, RealScalarLike, Scalar
 from ..body import Body
 from ..element import checked_name
 from ..frames import Frames
@@ -36,14 +37,14 @@ class PrescribedMotion(AbstractConstraint):
 
     name: str = eqx.field(static=True)
     driven: JointCoordinate
-    motion: Callable[[Any], Any]
+    motion: Callable[[Scalar], Convertible]
 
     @checked
     def __init__(
         self,
         name: str,
         joint: AbstractJoint | str,
-        motion: Callable[[Any], Any],
+        motion: Callable[[Scalar], Convertible],
         *,
         coordinate: int | None = None,
     ):
@@ -76,11 +77,13 @@ class PrescribedMotion(AbstractConstraint):
         return (within_half_a_turn(ahead) if self.driven.angle else ahead)[None]
 
 
-def prescribed(motion: Callable[[Any], Any], t: Any, dtype: Any) -> Float[Array, ""]:
+def prescribed(
+    motion: Callable[[Scalar], Convertible], t: RealScalarLike, dtype: DType
+) -> Float[Array, ""]:
     return jnp.asarray(motion(jnp.asarray(t, dtype)), dtype)
 
 
-def motion_shape(what: str, motion: Any, dtype: Any) -> Any:
+def motion_shape(what: str, motion: Callable, dtype: DType) -> PyTree:
     """The shapes that a function of the time returns, without computing anything.
 
     **Raises:** `ValueError`, which begins with `what`, if it is not a function."""
@@ -98,7 +101,7 @@ class PrescribedPose(AbstractJoint):
     **Fields:** `motion`: a function of t that returns a `Pose`, at least twice differentiable.
     """
 
-    motion: Callable[[Any], Pose]
+    motion: Callable[[Scalar], Pose]
 
     rows: ClassVar[int] = 6
     directed: ClassVar[bool] = False
@@ -110,7 +113,7 @@ class PrescribedPose(AbstractJoint):
         a: Body | str,
         b: Body | str,
         *,
-        motion: Callable[[Any], Pose],
+        motion: Callable[[Scalar], Pose],
         **frames: Unpack[Frames],
     ):
         """**Arguments:** as `AbstractJoint`.

@@ -1,14 +1,14 @@
 """Lower pairs, and others that hold a point to a point, line or plane."""
 
 import math
-from typing import Annotated, Any, ClassVar, Unpack
+from typing import Annotated, ClassVar, Unpack
 
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ..._compiler import to_jax
 from ..._coordinates import dot
-from ..._inputs import Number, checked, not_zero, number, positive
+from ..._inputs import Number, Numbers, checked, not_zero, number, positive
 from ..body import Body
 from ..frames import Ends, Frames
 from ..glyphs import Glyph
@@ -136,7 +136,7 @@ class Screw(AbstractJoint):
         b: Body | str,
         *,
         pitch: Annotated[Number, not_zero],
-        limits: Annotated[Any, number] = None,
+        limits: Annotated[Numbers, number] | None = None,
         **frames: Unpack[Frames],
     ):
         """**Arguments:** as `AbstractJoint`.

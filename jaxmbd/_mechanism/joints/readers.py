@@ -3,11 +3,12 @@ mechanism fills them in where it evaluates its elements. So the numbers of a joi
 
 import abc
 from collections.abc import Callable, Collection, Iterable
-from typing import Any, ClassVar, TypeVar
+from typing import ClassVar, TypeVar
 
 import equinox as eqx
 import jax
 import numpy as np
+from jaxtyping import PyTree
 
 from ..._checks import with_dtype
 from ..._compiler import is_known
@@ -54,7 +55,7 @@ class AbstractJointReader(Extensible):
         return self.joint
 
 
-def name_of_joint(what: str, joint: Any) -> str:
+def name_of_joint(what: str, joint: AbstractConstraint | str) -> str:
     """**Raises:** `ValueError`, which begins with `what`, unless it is a joint or its name."""
     if isinstance(joint, AbstractConstraint):
         return joint.name
@@ -63,7 +64,7 @@ def name_of_joint(what: str, joint: Any) -> str:
     return joint
 
 
-def readers(element: Any) -> list[AbstractJointReader]:
+def readers(element: PyTree) -> list[AbstractJointReader]:
     """The parts of an element that read joints."""
     return [x for x in jax.tree.leaves(element, is_leaf=_is_reader) if _is_reader(x)]
 
@@ -75,7 +76,7 @@ def each_reader(
     return jax.tree.map(lambda x: fn(x) if _is_reader(x) else x, element, is_leaf=_is_reader)
 
 
-def _is_reader(x: Any) -> bool:
+def _is_reader(x: object) -> bool:
     return isinstance(x, AbstractJointReader)
 
 

@@ -1,13 +1,13 @@
 """Rolling without slip on a plane."""
 
 import abc
-from typing import Annotated, Any, ClassVar, Unpack
+from typing import Annotated, ClassVar, Unpack
 
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ..._compiler import materialise, materialise_cotangent, to_jax
-from ..._inputs import Number, checked, number, positive
+from ..._inputs import Number, Numbers, checked, number, positive
 from ..body import Body
 from ..frames import Frames
 from ..pose import Pose
@@ -36,7 +36,7 @@ class AbstractRolling(AbstractJoint):
         b: Body | str,
         *,
         radius: Annotated[Number, positive],
-        limits: Annotated[Any, number] = None,
+        limits: Annotated[Numbers, number] | None = None,
         **frames: Unpack[Frames],
     ):
         """**Arguments:** as `AbstractJoint`. In the world give `points`, one on the plane and the

@@ -2,6 +2,7 @@
 
 from .animation import animate as animate
 from .drawing import draw as draw
+from .drawing import given_or_new as given_or_new
 from .drawing import pyplot as pyplot
 from .graph import constraint_graph as constraint_graph
 from .plots import plot_contacts as plot_contacts

@@ -1,12 +1,14 @@
 """Animations of motions."""
 
 import pathlib
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 import numpy as np
 
-from ..._inputs import at_least, checked, positive
+from ..._inputs import Numbers, at_least, checked, positive
 from ..._simulate import Solution
+from ..._types import Axes
 from ..appearance import contact_arrows, coordinates_between, one_motion
 from ..mechanism import Mechanism
 from .drawing import Picture, make_view, pyplot
@@ -20,8 +22,8 @@ def animate(
     fps: Annotated[int, at_least(1)] = 30,
     *,
     speed: Annotated[float, positive] = 1.0,
-    ax: Any = None,
-    plane: Any = None,
+    ax: Axes | None = None,
+    plane: str | Sequence[Numbers] | None = None,
     labels: bool = False,
     frames: bool = False,
     contacts: bool = True,

@@ -1,13 +1,15 @@
 """Drawings of mechanisms as skeletons, by matplotlib."""
 
+from collections.abc import Sequence
 from types import ModuleType
 from typing import Any
 
 import numpy as np
 from jaxtyping import Array, Float
 
-from ..._inputs import checked
+from ..._inputs import Numbers, checked
 from ..._system import State
+from ..._types import Axes
 from ..appearance import (
     INK,
     PointForces,
@@ -46,18 +48,23 @@ def pyplot() -> ModuleType:
     return matplotlib.pyplot
 
 
+def given_or_new(ax: Axes | None, **looks: object) -> Axes:
+    """The axes, by default new ones with these `looks` of `pyplot.subplots`."""
+    return pyplot().subplots(layout="constrained", **looks)[1] if ax is None else ax
+
+
 @checked
 def draw(
     mechanism: Mechanism,
     q: Float[Array, " nq"] | None = None,
-    ax: Any = None,
+    ax: Axes | None = None,
     *,
-    plane: Any = None,
+    plane: str | Sequence[Numbers] | None = None,
     labels: bool = True,
     frames: bool = True,
     contact_force: Float[Array, "contacts d"] | None = None,
     force_scale: float | None = None,
-) -> Any:
+) -> Axes:
     """Draw a mechanism as a skeleton. Each body is drawn as bars from its centre of mass to the
     frames of its joints, each joint by its symbol, each spring as a zigzag or helix. What is fixed
     to the ground stands on a hatched support. Bodies with contacts are drawn with their shapes,
@@ -92,7 +99,7 @@ def draw(
     return Picture(mechanism, at, view, ax, labels=labels, frames=frames, forces=forces).ax
 
 
-def make_view(mechanism: Mechanism, plane: Any) -> View:
+def make_view(mechanism: Mechanism, plane: str | Sequence[Numbers] | None) -> View:
     """Return the view. **Raises:** `ValueError` for a bad `plane`."""
     gravity = concrete(mechanism.gravity)
     flat = plane is not None
@@ -103,7 +110,7 @@ def make_view(mechanism: Mechanism, plane: Any) -> View:
     return View(right, up, down, flat)
 
 
-def _directions(plane: Any) -> np.ndarray:
+def _directions(plane: str | Sequence[Numbers]) -> np.ndarray:
     if isinstance(plane, str) and len(plane) == 2 and set(plane) <= set("xyz"):
         plane = [np.eye(3)["xyz".index(letter)] for letter in plane]
     try:
@@ -130,7 +137,7 @@ class Picture:
         mechanism: Mechanism,
         q: np.ndarray,
         view: View,
-        ax: Any,
+        ax: Axes | None,
         *,
         labels: bool,
         frames: bool,

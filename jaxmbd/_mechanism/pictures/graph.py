@@ -7,12 +7,13 @@ import numpy as np
 
 from ..._inputs import checked
 from ..._system import State
+from ..._types import Axes
 from ..appearance import BODIES, FORCE, GROUND_FILL, INK
 from ..body import GROUND
 from ..element import Groups
 from ..mechanism import Mechanism
 from ..reports import mobility
-from .drawing import pyplot
+from .drawing import given_or_new, pyplot
 
 _TREE, _LOOP, _REDUNDANT = INK, BODIES[0], FORCE
 
@@ -21,11 +22,11 @@ _TREE, _LOOP, _REDUNDANT = INK, BODIES[0], FORCE
 def constraint_graph(
     mechanism: Mechanism,
     state: State | None = None,
-    ax: Any = None,
+    ax: Axes | None = None,
     *,
     labels: bool = True,
     forces: bool = False,
-) -> Any:
+) -> Axes:
     """Draw the graph of a mechanism: bodies as discs, joints as lines between them with their
     numbers of rows. Joints in closed loops are blue, and red if they share
     redundant rows. The rows that can be dropped are counted at the joints that `mobility` names.
@@ -47,8 +48,7 @@ def constraint_graph(
     joints = [(joint.name, joint.bodies) for joint in mechanism.joints]
     loops = in_loops(joints)
     at = layout(names, [bodies for _, bodies in joints])
-    if ax is None:
-        ax = pyplot().subplots(figsize=(6.4, 4.8), layout="constrained")[1]
+    ax = given_or_new(ax, figsize=(6.4, 4.8))
     pairs: dict[tuple, int] = {}
     for name, bodies in joints:
         color = _REDUNDANT if name in sharing else _LOOP if name in loops else _TREE
@@ -58,9 +58,11 @@ def constraint_graph(
         several = pairs.get(tuple(sorted(bodies)), 0)
         pairs[tuple(sorted(bodies))] = several + 1
         middle = _edge(ax, [at[body] for body in bodies], several, color=color, linewidth=2.2)
-        style = dict(ha="center", va="center", fontsize=8, color=color, zorder=3)
         box = dict(boxstyle="round,pad=0.2", facecolor="white", edgecolor="none", alpha=0.85)
-        ax.annotate(text, middle, bbox=box, **style)
+        ax.annotate(
+            text, tuple(middle), bbox=box, ha="center", va="center", fontsize=8, color=color,
+            zorder=3,
+        )  # fmt: skip
     if forces:
         for force in mechanism.forces:
             if len(set(force.bodies)) > 1:
@@ -73,8 +75,8 @@ def constraint_graph(
         style = dict(edgecolor=INK, facecolor=colors.get(name, GROUND_FILL))
         ax.scatter(*at[name], s=420, zorder=4, marker="s" if name == GROUND else "o", **style)
         ax.annotate(
-            name, at[name], xytext=(0, -17), textcoords="offset points", ha="center", va="top",
-            fontsize=9, zorder=5,
+            name, tuple(at[name]), xytext=(0, -17), textcoords="offset points",
+            ha="center", va="top", fontsize=9, zorder=5,
         )  # fmt: skip
     _legend(ax, sharing, loops, found)
     ax.set_aspect("equal")
@@ -129,7 +131,7 @@ def layout(names: list[str], edges: list[tuple[str, ...]]) -> dict[str, np.ndarr
     return {name: x[index[name]] for name in names}
 
 
-def _edge(ax: Any, points: list[np.ndarray], several: int, **style: Any) -> np.ndarray:
+def _edge(ax: Axes, points: list[np.ndarray], several: int, **style: Any) -> np.ndarray:
     """Draw a line between two points, the next ones between the same two beside it, or a star of
     more points, and return where its label belongs."""
     if len(points) != 2:
@@ -146,7 +148,7 @@ def _edge(ax: Any, points: list[np.ndarray], several: int, **style: Any) -> np.n
     return curve[15]
 
 
-def _legend(ax: Any, sharing: set, loops: set, found: Any) -> None:
+def _legend(ax: Axes, sharing: set, loops: set, found: Any) -> None:
     from matplotlib.lines import Line2D
 
     kinds = [(_TREE, "joint, with its number of rows", True)]

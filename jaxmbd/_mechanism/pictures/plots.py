@@ -1,15 +1,15 @@
 """Plots of a motion over time, and of the points that it reaches."""
 
 from collections.abc import Sequence
-from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, ArrayLike, Float
 
 from ..._compiler import to_jax
 from ..._inputs import Vector, checked
 from ..._simulate import Solution
+from ..._types import Axes, SeveralAxes
 from ..appearance import BODIES, INK, has_coordinates, joint_curves, one_motion
 from ..contacts import AbstractGap
 from ..joint_coordinates import joint_path
@@ -24,7 +24,7 @@ from ..reports import (
     reactions,
     violation,
 )
-from .drawing import pyplot
+from .drawing import given_or_new, pyplot
 
 # Colours of contacts that are open, stick or slip. Gaps and joint limits are open or closed.
 _BANDS, _CLOSED = ("#e4e7ec", "#4f9d69", "#e08a3c"), "#8d949e"
@@ -32,8 +32,11 @@ _BANDS, _CLOSED = ("#e4e7ec", "#4f9d69", "#e08a3c"), "#8d949e"
 
 @checked
 def plot_coordinates(
-    mechanism: Mechanism, sol: Solution, names: Sequence[str] | None = None, axes: Any = None
-) -> Any:
+    mechanism: Mechanism,
+    sol: Solution,
+    names: Sequence[str] | None = None,
+    axes: SeveralAxes | None = None,
+) -> np.ndarray:
     """Plot joint coordinates over time [s]: displacements [m], and angles [rad] with turns counted.
     Each kind has its own axes.
 
@@ -45,7 +48,7 @@ def plot_coordinates(
     **Raises:** `ImportError` without matplotlib; `ValueError` for batches and for joints without
     coordinates.
     """
-    motion: Any = one_motion(sol)
+    motion = one_motion(sol)
     t = np.asarray(motion.t)
     if names is None:
         names = [joint.name for joint in mechanism.joints if has_coordinates(joint)]
@@ -60,7 +63,7 @@ def plot_coordinates(
 
 
 @checked
-def plot_energies(audit: Audit, ax: Any = None) -> Any:
+def plot_energies(audit: Audit, ax: Axes | None = None) -> Axes:
     """Plot the energies of an `Audit` over time [s]: kinetic, gravitational, stored, their total,
     and the work of actuators, dampers and drives, if any [J].
 
@@ -73,10 +76,10 @@ def plot_energies(audit: Audit, ax: Any = None) -> Any:
         ("work supplied", audit.work),
     ]
     curves = [(label, np.asarray(x)) for label, x in parts if np.any(np.asarray(x) != 0)]
-    (ax,) = _panels(t, {"energy [J]": curves}, None if ax is None else [ax])
-    ax.plot(t, np.asarray(audit.total), color=INK, linewidth=2.2, label="total")
-    _legend(ax)
-    return ax
+    (panel,) = _panels(t, {"energy [J]": curves}, None if ax is None else [ax])
+    panel.plot(t, np.asarray(audit.total), color=INK, linewidth=2.2, label="total")
+    _legend(panel)
+    return panel
 
 
 @checked
@@ -84,12 +87,12 @@ def plot_reactions(
     mechanism: Mechanism,
     sol: Solution,
     name: str,
-    axes: Any = None,
+    axes: SeveralAxes | None = None,
     *,
     on: str | None = None,
     frame: str | None = None,
-    point: Any = None,
-) -> Any:
+    point: ArrayLike | None = None,
+) -> np.ndarray:
     """Plot force [N] and torque [N m] of the joint `name` over time [s]: components and magnitude.
 
     **Arguments:** `axes`: two matplotlib axes, by default new. `on`, `frame`, `point`: as in
@@ -97,7 +100,7 @@ def plot_reactions(
 
     **Returns:** the two axes, an array. **Raises:** as `reactions`; `ImportError` without
     matplotlib; `ValueError` for batches."""
-    motion: Any = one_motion(sol)
+    motion = one_motion(sol)
     t = np.asarray(motion.t)
     wrench = reactions(mechanism, motion, name, on=on, frame=frame, point=point)
     where = [f'{key} "{x}"' for key, x in (("on", on), ("frame", frame)) if x is not None]
@@ -120,8 +123,11 @@ def plot_reactions(
 
 @checked
 def plot_contacts(
-    mechanism: Mechanism, sol: Solution, names: Sequence[str] | None = None, axes: Any = None
-) -> Any:
+    mechanism: Mechanism,
+    sol: Solution,
+    names: Sequence[str] | None = None,
+    axes: SeveralAxes | None = None,
+) -> np.ndarray:
     """Plot contacts over time [s], with the points of each contact together: the sum of the normal
     forces [N]; the size of the sum of the friction forces [N], and dotted its bound by the static
     coefficient; and coloured bands that show whether the contact is open, sticks, or slips at one
@@ -148,7 +154,7 @@ def plot_contacts(
     curves: dict[str, list[tuple[str, np.ndarray]]] = {"normal force [N]": [], "friction [N]": []}
     bounds, bands = [], []
     for name in names:
-        contact: Any = mechanism.contact(name)
+        contact = mechanism.contact(name)
         points = np.flatnonzero(owner == name)
         normal = force[:, points, 0]
         curves["normal force [N]"].append((name, normal.sum(axis=1)))
@@ -182,7 +188,7 @@ def plot_contacts(
     return axes
 
 
-def _contact_axes(count: int) -> Any:
+def _contact_axes(count: int) -> np.ndarray:
     """Two panels for forces and a low one for `count` bands."""
     low = 0.4 + 0.28 * count
     _, axes = pyplot().subplots(
@@ -195,7 +201,7 @@ def _contact_axes(count: int) -> Any:
     return axes
 
 
-def _bands(ax: Any, t: np.ndarray, names: Sequence[str], bands: list[np.ndarray]) -> None:
+def _bands(ax: Axes, t: np.ndarray, names: Sequence[str], bands: list[np.ndarray]) -> None:
     """Draw one band for each contact, coloured over the step before each time."""
     from matplotlib.patches import Patch
 
@@ -223,13 +229,15 @@ def _bands(ax: Any, t: np.ndarray, names: Sequence[str], bands: list[np.ndarray]
 
 
 @checked
-def plot_violation(mechanism: Mechanism, sol: Solution, axes: Any = None) -> Any:
+def plot_violation(
+    mechanism: Mechanism, sol: Solution, axes: SeveralAxes | None = None
+) -> np.ndarray:
     """Plot the largest violation of each joint over time [s], on logarithmic axes: |Phi| [m, or 1
     for angles], and |Phi'|, |Psi| [m/s, rad/s].
 
     **Returns:** the two axes, an array. **Raises:** `ImportError` without matplotlib; `ValueError`
     for batches."""
-    motion: Any = one_motion(sol)
+    motion = one_motion(sol)
     t = np.asarray(motion.t)
     found = violation(mechanism, motion)
     tiny = np.finfo(float).tiny
@@ -253,7 +261,11 @@ def plot_violation(mechanism: Mechanism, sol: Solution, axes: Any = None) -> Any
     return panels
 
 
-def _panels(t: np.ndarray, curves: dict[str, list[tuple[str, np.ndarray]]], axes: Any) -> Any:
+def _panels(
+    t: np.ndarray,
+    curves: dict[str, list[tuple[str, np.ndarray]]],
+    axes: SeveralAxes | None,
+) -> np.ndarray:
     """Draw one panel for each kind of curve, one above the other."""
     if axes is None:
         height = 1.2 + 2.2 * len(curves)
@@ -279,7 +291,7 @@ def _panels(t: np.ndarray, curves: dict[str, list[tuple[str, np.ndarray]]], axes
     return axes
 
 
-def _legend(ax: Any) -> None:
+def _legend(ax: Axes) -> None:
     if ax.get_legend_handles_labels()[0]:
         ax.legend(frameon=False, fontsize=9, loc="upper left", bbox_to_anchor=(1.0, 1.0))
 
@@ -290,8 +302,8 @@ def plot_workspace(
     q: Float[Array, "*batch nq"],
     body: str,
     point: Vector = (0.0, 0.0, 0.0),
-    ax: Any = None,
-) -> Any:
+    ax: Axes | None = None,
+) -> Axes:
     """Plot where a point of a body gets in many poses, in the plane of world axes in which these
     places extend the most: its workspace.
 
@@ -309,8 +321,7 @@ def plot_workspace(
     if not len(q):
         raise ValueError("`q` of workspace holds no poses.")
     places = np.asarray(mechanism.pose(q, body).point(jnp.asarray(point, q.dtype)))
-    if ax is None:
-        _, ax = pyplot().subplots(figsize=(5.2, 5.0), layout="constrained")
+    ax = given_or_new(ax, figsize=(5.2, 5.0))
     # The two axes of the largest extent, in their order.
     i, j = sorted(np.argsort(-np.ptp(places, axis=0), kind="stable")[:2])
     ax.plot(places[:, i], places[:, j], ".", color=BODIES[0], markersize=3)

@@ -45,12 +45,14 @@ class Stroke:
         return bool(np.any(np.isnan(self.points)))
 
 
-def line(points: np.ndarray, color=INK, width=1.4, z=3.0, **style: Any) -> Stroke:
+def line(points: np.ndarray, color=INK, width=1.4, z=3.0, **style: object) -> Stroke:
     ends = dict(solid_capstyle="round", solid_joinstyle="round")
     return Stroke(points, dict(color=color, linewidth=width, zorder=z) | ends | style)
 
 
-def mark(points: np.ndarray, marker: Any, size: int | float, color=INK, edge=INK, z=4.0) -> Stroke:
+def mark(
+    points: np.ndarray, marker: object, size: int | float, color=INK, edge=INK, z=4.0
+) -> Stroke:
     colors = dict(markerfacecolor=color, markeredgecolor=edge, markeredgewidth=1.2)
     return Stroke(points, dict(marker=marker, markersize=size, linestyle="none", zorder=z) | colors)
 
@@ -90,7 +92,7 @@ def body(
     return [*strokes, *bars, *marks]
 
 
-def _quarters() -> Any:
+def _quarters() -> object:
     """The dark quarters of the symbol of a centre of mass."""
     from matplotlib.path import Path
 

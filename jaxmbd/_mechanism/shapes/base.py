@@ -1,7 +1,7 @@
 """What contact asks of shapes."""
 
 import abc
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -9,6 +9,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from ..._extensible import Extensible
+from ..._inputs import Numbers
 
 
 class Face(NamedTuple):
@@ -59,7 +60,7 @@ class AbstractConvexShape(AbstractShape):
         If there are several, it is the one most nearly normal to d."""
 
 
-def dtype_of(value: Any) -> Any:
+def dtype_of(value: Numbers) -> np.dtype:
     """The dtype of a floating-point array, or JAX's default for numbers and lists."""
     if isinstance(value, jax.Array | np.ndarray | np.floating):
         if jnp.issubdtype(value.dtype, jnp.floating):
@@ -67,7 +68,7 @@ def dtype_of(value: Any) -> Any:
     return jnp.result_type(float)
 
 
-def common_dtype(*values: Any) -> Any:
+def common_dtype(*values: Numbers | None) -> np.dtype:
     """The dtype of the floating-point arrays among `values`, or JAX's default."""
     arrays = [dtype_of(x) for x in values if isinstance(x, jax.Array | np.ndarray | np.floating)]
     return jnp.result_type(*arrays) if arrays else jnp.result_type(float)

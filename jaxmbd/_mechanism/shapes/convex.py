@@ -2,7 +2,7 @@
 
 import itertools
 from collections.abc import Callable
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -12,7 +12,7 @@ from jaxtyping import Array, Bool, Float, Int, Shaped
 
 from ..._compiler import to_jax, tree_where
 from ..._coordinates import cross, dot
-from ..._inputs import Shape, checked
+from ..._inputs import Numbers, Shape, checked
 from .base import AbstractConvexShape, Face, dtype_of, farthest, index_of_farthest, row
 
 _ITERATIONS = 16
@@ -32,9 +32,9 @@ class ConvexPoints(AbstractConvexShape):
     points: Float[Array, "n 3"]
 
     @checked
-    def __init__(self, points: Annotated[Any, Shape(["n", 3])]):
+    def __init__(self, points: Annotated[Numbers, Shape(["n", 3])]):
         """**Arguments:** `points`: at least one, shape `(n, 3)` [m]."""
-        if len(points) == 0:
+        if np.size(points) == 0:
             raise ValueError("Argument `points` of ConvexPoints must hold a corner, but is empty.")
         self.points = to_jax(points, dtype_of(points))
 

@@ -1,13 +1,13 @@
 """Surfaces without a volume: ground, flat and uneven, and a thin disc."""
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Float
 
 from ..._compiler import to_jax
-from ..._inputs import Number, Shape, checked, positive
+from ..._inputs import Number, Numbers, Shape, checked, positive
 from .base import AbstractShape, common_dtype, dtype_of, rim
 
 
@@ -33,8 +33,8 @@ class HeightField(AbstractShape):
     @checked
     def __init__(
         self,
-        heights: Annotated[Any, Shape(["nx", "ny"])],
-        spacing: Annotated[Any, Shape([2]), positive],
+        heights: Annotated[Numbers, Shape(["nx", "ny"])],
+        spacing: Annotated[Numbers, Shape([2]), positive],
     ):
         """**Arguments:** `heights`: at least 2 x 2 [m]; `spacing`: two numbers > 0 [m]."""
         dtype = common_dtype(heights, spacing)
