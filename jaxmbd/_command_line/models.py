@@ -95,11 +95,7 @@ def _placed(loaded: Any, state: Any, start: Sequence[str]) -> Any:
     mechanism = loaded.mechanism
     known = runs.columns(loaded)
     if not loaded.joints:  # of SDFormat
-        known = [
-            j.name
-            for j in mechanism.joints
-            if isinstance(j, mbd.joints.AbstractJoint) and j.count()
-        ]
+        known = [j.name for j in mechanism.joints if j.count()]
     values = {}
     for text in start:
         name, value = _assigned("--start", "coordinate", known, text)

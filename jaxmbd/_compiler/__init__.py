@@ -25,6 +25,7 @@ from .concrete import array_namespace as array_namespace
 from .concrete import as_one_program as as_one_program
 from .concrete import broadcast as broadcast
 from .concrete import compiled_quickly as compiled_quickly
+from .concrete import floating_dtype as floating_dtype
 from .concrete import held as held
 from .concrete import is_known as is_known
 from .concrete import is_traced as is_traced

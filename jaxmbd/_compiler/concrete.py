@@ -105,6 +105,14 @@ def to_jax(x: Convertible, dtype: DType | None = None, axes: int = 0) -> jax.Arr
     return jnp.asarray(x.astype(dtype).reshape((1,) * (axes - x.ndim) + x.shape), dtype)
 
 
+def floating_dtype(*values: PyTree) -> np.dtype:
+    """The dtype of the floating-point arrays among `values`, which numbers and lists follow; JAX's
+    default without any."""
+    arrays = [x.dtype for x in values if isinstance(x, jax.Array | np.ndarray | np.floating)]
+    floating = [dtype for dtype in arrays if jnp.issubdtype(dtype, jnp.floating)]
+    return jnp.result_type(*floating) if floating else jnp.result_type(float)
+
+
 def held(x: Convertible) -> jax.Array:
     """`jnp.asarray(x)` for a parameter. A Python float keeps its weak type: it takes the precision
     of what it meets. It compiles nothing."""

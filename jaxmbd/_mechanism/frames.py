@@ -61,7 +61,7 @@ def placed(
 
     **Raises:** `ValueError`, which calls the element `what`, if something is missing, given twice,
     or not a unit vector."""
-    names = _name_of(a, what), _name_of(b, what)
+    names = name_of(a, what), name_of(b, what)
     if names[0] == names[1]:
         raise ValueError(f'{what} must connect two bodies, but both are "{names[0]}".')
     point, points = frames.get("point"), frames.get("points")
@@ -109,12 +109,7 @@ def names_and_frames(
     for a wrong number of frames."""
     if isinstance(bodies, str | Body):
         raise ValueError(f"{what} needs a sequence of bodies, but `bodies` is {bodies!r}.")
-    for body in bodies:
-        if not isinstance(body, Body) and not (isinstance(body, str) and body):
-            raise ValueError(
-                f'{what} needs bodies, given as `Body` or by name, or "{GROUND}", but got {body!r}.'
-            )
-    names = tuple(body.name if isinstance(body, Body) else body for body in bodies)
+    names = tuple(name_of(body, what) for body in bodies)
     if set(names) <= {GROUND}:
         raise ValueError(f"{what} needs a body that can move, but `bodies` is {bodies!r}.")
     frames = [None] * len(names) if frames is None else list(frames)
@@ -153,13 +148,15 @@ def orientation_along(axis: Float[Array, "3"]) -> Float[Array, "4"]:
     return jnp.asarray(along, axis.dtype)
 
 
-def _name_of(body: Body | str, what: str) -> str:
+def name_of(body: Body | str, what: str) -> str:
+    """The name of a body. **Raises:** `ValueError`, which calls the element `what`, if it is no
+    body."""
     if isinstance(body, Body):
         return body.name
     if isinstance(body, str) and body:
         return body
     raise ValueError(
-        f'{what} must connect bodies, given as `Body` or by name, or "{GROUND}", but got {body!r}.'
+        f'{what} needs bodies, given as `Body` or by name, or "{GROUND}", but got {body!r}.'
     )
 
 

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Bool, Float
 
-from .._compiler import array_namespace, as_one_program, is_known, refuted, to_jax
+from .._compiler import array_namespace, as_one_program, floating_dtype, is_known, refuted, to_jax
 from .._coordinates import algebra, apply_matrix, components, dot, quaternion_to_matrix
 from .._inputs import Number, Numbers, Vector, checked, finite, positive
 from .._types import DType, EitherArray
@@ -63,7 +63,7 @@ class Inertia(eqx.Module):
         **Raises:** `ValueError` unless m > 0 and the tensor belongs to a mass distribution: it is
         symmetric, and no principal moment exceeds the sum of the others. Only known values count.
         """
-        dtype = _dtype_of(mass, tensor, center, about)
+        dtype = floating_dtype(mass, tensor, center, about)
         self.mass = _floating("mass", mass, (), dtype)
         self.center = _floating("center", center, (3,), dtype)
         tensor = _floating("tensor", tensor, None, dtype)
@@ -105,7 +105,7 @@ class Inertia(eqx.Module):
     ) -> "Inertia":
         """Solid box with edge lengths `size` = (a, b, c) along x, y, z [m]. Give its mass [kg] or
         its density [kg/m^3]."""
-        a, b, c = _known("size", size, (3,), _dtype_of(size, mass, density))
+        a, b, c = _known("size", size, (3,), floating_dtype(size, mass, density))
         m = _mass_of(mass, density, a * b * c)
         return cls(m, m / 12 * _across(a * a, b * b, c * c))
 
@@ -119,7 +119,7 @@ class Inertia(eqx.Module):
         density: Annotated[Number | None, positive] = None,
     ) -> "Inertia":
         """Solid ellipsoid with `semiaxes` (a, b, c) along x, y, z [m]."""
-        a, b, c = _known("semiaxes", semiaxes, (3,), _dtype_of(semiaxes, mass, density))
+        a, b, c = _known("semiaxes", semiaxes, (3,), floating_dtype(semiaxes, mass, density))
         m = _mass_of(mass, density, 4 / 3 * math.pi * a * b * c)
         return cls(m, m / 5 * _across(a * a, b * b, c * c))
 
@@ -133,7 +133,7 @@ class Inertia(eqx.Module):
         density: Annotated[Number | None, positive] = None,
     ) -> "Inertia":
         """Solid sphere of `radius` [m]."""
-        radius = _known("radius", radius, (), _dtype_of(radius, mass, density))
+        radius = _known("radius", radius, (), floating_dtype(radius, mass, density))
         m = _mass_of(mass, density, 4 / 3 * math.pi * radius**3)
         return cls(m, _moments(*3 * [0.4 * m * radius**2]))
 
@@ -187,7 +187,7 @@ class Inertia(eqx.Module):
     ) -> "Inertia":
         """Thin rod of `length` along `axis`, without a moment about it. It serves as a part of
         other bodies, or as a body whose joints prevent its spin."""
-        h = _known("length", length, (), _dtype_of(length, mass))
+        h = _known("length", length, (), floating_dtype(length, mass))
         m = _mass_of(mass, None, h)
         return cls(m, _along(axis, 0 * m, m * h**2 / 12))
 
@@ -284,7 +284,7 @@ class Inertia(eqx.Module):
     @classmethod
     def from_log_cholesky(cls, theta: Numbers) -> "Inertia":
         """Inverse of `log_cholesky`."""
-        theta = _floating("theta", theta, (10,), _dtype_of(theta))
+        theta = _floating("theta", theta, (10,), floating_dtype(theta))
         alpha, (s12, s23, s13), center = theta[0], theta[4:7], theta[7:]
         d1, d2, d3 = jnp.exp(theta[1:4])
         o = jnp.zeros_like(d1)
@@ -357,13 +357,6 @@ def inverse_root(tensor: Float[Array, "3 3 *rest"]) -> Float[Array, "3 3 *rest"]
 # --- arguments ------------------------------------------------------------------------------------
 
 
-def _dtype_of(*values: Numbers | None) -> np.dtype:
-    """Dtype of the floating-point arrays among `values`. Numbers and lists follow it."""
-    arrays = [x.dtype for x in values if isinstance(x, jax.Array | np.ndarray | np.floating)]
-    floating = [dtype for dtype in arrays if jnp.issubdtype(dtype, jnp.floating)]
-    return jnp.result_type(*floating) if floating else jnp.result_type(float)
-
-
 def _floating(name: str, value: Numbers, shape: tuple[int, ...] | None, dtype: DType) -> Array:
     return finite(f"`{name}` of Inertia", value, dtype, shape)
 
@@ -385,7 +378,7 @@ def _mass_of(mass: Number | None, density: Number | None, volume: EitherArray) -
 def _sizes(
     radius: Number, length: Number, mass: Number | None, density: Number | None
 ) -> tuple[EitherArray, EitherArray]:
-    dtype = _dtype_of(radius, length, mass, density)
+    dtype = floating_dtype(radius, length, mass, density)
     return _known("radius", radius, (), dtype), _known("length", length, (), dtype)
 
 

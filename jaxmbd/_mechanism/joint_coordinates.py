@@ -1,7 +1,7 @@
 """Joint coordinates along a motion: rates, counted turns, limits."""
 
 import math
-from typing import Any
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
@@ -120,9 +120,9 @@ def joint_with_coordinates(mechanism: Mechanism, name: str) -> AbstractJoint:
 
     **Raises:** `ValueError` if there is none, or if it has no coordinates."""
     joint = mechanism.joint(name)
-    if not isinstance(joint, AbstractJoint) or joint.count() == 0:
+    if joint.count() == 0:
         raise ValueError(
             f'{type(joint).__name__} "{name}" has no joint coordinates. Those that have some: '
-            f"{[j.name for j in mechanism.joints if isinstance(j, AbstractJoint) and j.count()]}."
+            f"{[j.name for j in mechanism.joints if j.count()]}."
         )
-    return joint
+    return cast(AbstractJoint, joint)

@@ -183,8 +183,8 @@ class JointRows(NamedTuple):
     def _pairs(self, q: Configuration) -> Pairs:
         held = {name for joints in self._pair_kinds for name in _names(joints)}
         names = tuple(name for name in NAMES if name in held)
-        if isinstance(here := self.tables.kinematics(q), PlacedFlat):
-            return self._flat_pairs(names, here)
+        if self.tables.flat is not None:
+            return self._flat_pairs(names, self.tables.kinematics(q))
         here = self.tables.kinematics_with_ground(q)
         ends = [
             Ends(

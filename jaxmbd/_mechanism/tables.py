@@ -127,8 +127,7 @@ class BodyTables(NamedTuple):
     def kinematics_with_ground(self, q: Configuration) -> Placed:
         """Positions and axes of all bodies in space, with the ground as the last column."""
         here = self.kinematics(q)
-        if isinstance(here, PlacedFlat):
-            assert self.flat is not None
+        if self.flat is not None:
             position, orientation = jnp.split(self.poses(here), [3])
             here = Placed(position, orientation, self.flat.axes(*here.cos_sin))
         ground = Placed.of(jnp.asarray(ground_column(7)[:, None], q.dtype))

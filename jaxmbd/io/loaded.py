@@ -383,7 +383,7 @@ def _read(loaded: Loaded, mechanism: Mechanism, q: Array, v: Array) -> tuple[Arr
     count = 0
     for kind in mechanism.joint_stacks:
         first = kind[0]
-        if not isinstance(first, AbstractJoint) or not first.count():
+        if not first.count():
             continue
 
         def values(joint, qs, vs):

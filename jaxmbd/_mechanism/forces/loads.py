@@ -13,7 +13,7 @@ from ..._inputs import Number, Numbers, checked, finite, not_negative
 from ..._types import DType, RealScalarLike
 from ..body import GROUND, Body
 from ..element import checked_name
-from ..frames import dtype_of
+from ..frames import dtype_of, name_of
 from ..pose import Frame, Pose, Twist
 from .base import AbstractForceElement, Wrench
 from .signal import AbstractSignal, SignalLike, as_signal, read
@@ -50,11 +50,9 @@ class AbstractLoad(AbstractForceElement):
         """
         kind = type(self).__name__
         self.name = checked_name(kind, name)
-        named = body.name if isinstance(body, Body) else body
-        if not isinstance(named, str) or not named or named == GROUND:
-            raise ValueError(
-                f'{kind} "{name}" must act on a body, given as `Body` or by name, but got {body!r}.'
-            )
+        named = name_of(body, f'{kind} "{name}"')
+        if named == GROUND:
+            raise ValueError(f'{kind} "{name}" must act on a body, but got the ground.')
         if point is not None and frame is not None:
             raise ValueError(f'{kind} "{name}" needs `point` or `frame`, not both.')
         if point is not None and not isinstance(body, Body):

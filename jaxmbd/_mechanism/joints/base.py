@@ -40,6 +40,10 @@ class AbstractConstraint(AbstractElement):
         del twists, t
         return jnp.zeros(0, poses[0].position.dtype)
 
+    def count(self) -> int:
+        """Number of joint coordinates. Default: 0."""
+        return 0
+
 
 class AbstractJoint(AbstractConnector, AbstractConstraint):
     """Equations Phi(A, B, t) = 0 between the world poses A and B of frames on the bodies a and b.
@@ -122,8 +126,7 @@ class AbstractJoint(AbstractConnector, AbstractConstraint):
         moving = (a.rate(twist_a), b.rate(twist_b))
         return jax.jvp(self.coordinates, (a, b), moving)[1]
 
-    def count(self) -> int:
-        """Number of joint coordinates."""
+    def count(self):
         return jax.eval_shape(self.coordinates, self.frame_a, self.frame_b).shape[0]
 
     def limit_violation(

@@ -19,7 +19,6 @@ from ..._system import AbstractStates, State
 from ..batching import batched
 from ..forces import Wrench
 from ..joint_coordinates import joint_rates, joint_with_coordinates
-from ..joints import AbstractJoint
 from ..linearise import frame_poses, frame_twists
 from ..mechanism import Mechanism
 from .violation import dense_jacobian, points_of
@@ -112,8 +111,7 @@ def generalised_forces(
     velocities) and 4.4 (generalised active forces).
     """
     if joints is None:
-        with_some = [x for x in mechanism.joints if isinstance(x, AbstractJoint) and x.count()]
-        joints = [x.name for x in with_some]
+        joints = [x.name for x in mechanism.joints if x.count()]
     for name in joints:
         joint_with_coordinates(mechanism, name)
     wrenches = {} if wrenches is None else dict(wrenches)

@@ -3,13 +3,10 @@
 import abc
 from typing import NamedTuple
 
-import jax
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Array, Float, Int
 
 from ..._extensible import Extensible
-from ..._inputs import Numbers
 
 
 class Face(NamedTuple):
@@ -58,20 +55,6 @@ class AbstractConvexShape(AbstractShape):
     def face(self, d: Float[Array, "3"]) -> Face:
         """The flat or straight part of the surface at its farthest point along the unit vector d.
         If there are several, it is the one most nearly normal to d."""
-
-
-def dtype_of(value: Numbers) -> np.dtype:
-    """The dtype of a floating-point array, or JAX's default for numbers and lists."""
-    if isinstance(value, jax.Array | np.ndarray | np.floating):
-        if jnp.issubdtype(value.dtype, jnp.floating):
-            return value.dtype
-    return jnp.result_type(float)
-
-
-def common_dtype(*values: Numbers | None) -> np.dtype:
-    """The dtype of the floating-point arrays among `values`, or JAX's default."""
-    arrays = [dtype_of(x) for x in values if isinstance(x, jax.Array | np.ndarray | np.floating)]
-    return jnp.result_type(*arrays) if arrays else jnp.result_type(float)
 
 
 def clamped(x: Array, limit: Array) -> Array:

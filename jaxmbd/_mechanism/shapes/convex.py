@@ -10,10 +10,10 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Bool, Float, Int, Shaped
 
-from ..._compiler import to_jax, tree_where
+from ..._compiler import floating_dtype, to_jax, tree_where
 from ..._coordinates import cross, dot
 from ..._inputs import Numbers, Shape, checked
-from .base import AbstractConvexShape, Face, dtype_of, farthest, index_of_farthest, row
+from .base import AbstractConvexShape, Face, farthest, index_of_farthest, row
 
 _ITERATIONS = 16
 
@@ -36,7 +36,7 @@ class ConvexPoints(AbstractConvexShape):
         """**Arguments:** `points`: at least one, shape `(n, 3)` [m]."""
         if np.size(points) == 0:
             raise ValueError("Argument `points` of ConvexPoints must hold a corner, but is empty.")
-        self.points = to_jax(points, dtype_of(points))
+        self.points = to_jax(points, floating_dtype(points))
 
     @property
     def margin(self):

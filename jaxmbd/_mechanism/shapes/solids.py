@@ -8,10 +8,10 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Float
 
-from ..._compiler import to_jax
+from ..._compiler import floating_dtype, to_jax
 from ..._coordinates import components, dot
 from ..._inputs import Number, Vector, checked, positive
-from .base import AbstractConvexShape, Face, clamped, common_dtype, dtype_of, rim
+from .base import AbstractConvexShape, Face, clamped, rim
 
 
 class Sphere(AbstractConvexShape):
@@ -25,7 +25,7 @@ class Sphere(AbstractConvexShape):
     @checked
     def __init__(self, radius: Annotated[Number, positive]):
         """**Arguments:** `radius`: > 0 [m]."""
-        self.radius = to_jax(radius, dtype_of(radius))
+        self.radius = to_jax(radius, floating_dtype(radius))
 
     @property
     def margin(self):
@@ -54,7 +54,7 @@ class AbstractRod(AbstractConvexShape):
     @checked
     def __init__(self, *, radius: Annotated[Number, positive], length: Annotated[Number, positive]):
         """**Arguments:** both > 0 [m], as in `Inertia.capsule` and `Inertia.cylinder`."""
-        dtype = common_dtype(radius, length)
+        dtype = floating_dtype(radius, length)
         self.radius, self.length = to_jax(radius, dtype), to_jax(length, dtype)
 
     @property
@@ -108,7 +108,7 @@ class Box(AbstractConvexShape):
     @checked
     def __init__(self, *, size: Annotated[Vector, positive]):
         """**Arguments:** `size`: three numbers > 0 [m], as in `Inertia.box`."""
-        self.size = to_jax(size, dtype_of(size))
+        self.size = to_jax(size, floating_dtype(size))
 
     @property
     def half_sizes(self):
@@ -203,7 +203,7 @@ class Ellipsoid(AbstractConvexShape):
     @checked
     def __init__(self, *, semiaxes: Annotated[Vector, positive]):
         """**Arguments:** `semiaxes`: three numbers > 0 [m], as in `Inertia.ellipsoid`."""
-        self.semiaxes = to_jax(semiaxes, dtype_of(semiaxes))
+        self.semiaxes = to_jax(semiaxes, floating_dtype(semiaxes))
 
     @property
     def margin(self):

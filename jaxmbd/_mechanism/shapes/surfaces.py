@@ -6,9 +6,9 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Float
 
-from ..._compiler import to_jax
+from ..._compiler import floating_dtype, to_jax
 from ..._inputs import Number, Numbers, Shape, checked, positive
-from .base import AbstractShape, common_dtype, dtype_of, rim
+from .base import AbstractShape, rim
 
 
 class HalfSpace(AbstractShape):
@@ -37,7 +37,7 @@ class HeightField(AbstractShape):
         spacing: Annotated[Numbers, Shape([2]), positive],
     ):
         """**Arguments:** `heights`: at least 2 x 2 [m]; `spacing`: two numbers > 0 [m]."""
-        dtype = common_dtype(heights, spacing)
+        dtype = floating_dtype(heights, spacing)
         self.heights, self.spacing = to_jax(heights, dtype), to_jax(spacing, dtype)
         if min(self.heights.shape) < 2:
             raise ValueError(
@@ -77,7 +77,7 @@ class Disc(AbstractShape):
     @checked
     def __init__(self, radius: Annotated[Number, positive]):
         """**Arguments:** `radius`: > 0 [m]."""
-        self.radius = to_jax(radius, dtype_of(radius))
+        self.radius = to_jax(radius, floating_dtype(radius))
 
     @property
     def margin(self) -> Float[Array, ""]:
