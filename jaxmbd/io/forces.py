@@ -54,7 +54,8 @@ def passive_forces(
         if coordinate is None:
             source.drop("tendon", k, "its spring and friction: it wraps round geoms")
             continue
-        rest = tuple(float(x) for x in m.tendon_lengthspring[k])
+        low, high = map(float, m.tendon_lengthspring[k])
+        rest = low if low == high else (low, high)
         found.append(_spring(source.name("tendon", k), coordinate, numbers, rest))
     _told_gravcomp(source)
     for b in range(1, m.nbody):

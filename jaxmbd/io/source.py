@@ -205,4 +205,6 @@ class Coordinates:
             frames.append(source.on(b, m.site_pos[site]))
         if len(set(bodies)) < 2:
             return None
-        return PathLength(bodies, frames, weights=np.array(weights))
+        # Without weights, a spring between two sites is smooth where they meet.
+        fully = all(weight == 1 for weight in weights)
+        return PathLength(bodies, frames, weights=None if fully else np.array(weights))

@@ -1,6 +1,7 @@
 """Couplings, springs and limits of files at angles of several turns, against closed forms."""
 
 import equinox as eqx
+import jax
 import numpy as np
 import pytest
 from inline_models import spec_of
@@ -74,3 +75,30 @@ def test_accelerations_and_gaps(turned):
     }
     for name, torque in about_z.items():
         np.testing.assert_allclose(of[name][5], torque / 0.02, atol=1e-10, err_msg=name)
+
+
+ROPE = """
+<mujoco>
+  <worldbody>
+    <site name="hook"/>
+    <body name="ball"><freejoint/><geom size="0.1"/><site name="eye"/></body>
+  </worldbody>
+  <tendon>
+    <spatial name="rope" stiffness="7" springlength="0">
+      <site site="hook"/><site site="eye"/>
+    </spatial>
+  </tendon>
+</mujoco>
+"""
+
+
+def test_a_spring_is_linear_where_its_ends_meet():
+    """At rest at the length 0, its force is -k d, with the derivative -k at d = 0 too."""
+    loaded = mbd.load(spec_of(ROPE), contacts=False)
+    mechanism, (q, v) = loaded.mechanism, (loaded.state.q, loaded.state.v)
+
+    @jax.jit
+    def stiffness(q):
+        return -jax.jacfwd(lambda q: mechanism.external_force(0.0, q, v, None)[:3])(q)[:, :3]
+
+    np.testing.assert_allclose(stiffness(q), 7 * np.eye(3), atol=1e-15)
