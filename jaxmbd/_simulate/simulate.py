@@ -18,7 +18,7 @@ from .._methods import AbstractEnforcement, Projection, StepperState
 from .._progress import compiling, says_when_traced
 from .._raising import error_if, raise_failure
 from .._results import RESULTS, first_failure
-from .._step import Stepper, turning
+from .._step import Stepper, checked_start, turning
 from .._system import AbstractSystem, State
 from .._types import Control, Coordinates, RealScalarLike, Velocity
 from .adaptive import check_adaptive, integrate_adaptive, with_array_tolerances
@@ -162,14 +162,14 @@ class _Start(NamedTuple):
     v: Velocity
     tolerance: Any
     angles: Float[Array, " angles"] | None
-    in_range: Any
+    in_range: Array | None
 
 
 @eqx.filter_jit
 def _simulate(
     stepper: Stepper, control, start: _Start, grid, saving, energy_tolerance, controller, options
 ):
-    state = stepper.checked_start(grid.t0, *start)
+    state = checked_start(stepper, grid.t0, *start)
     if controller is None:
         fixed = functools.partial(integrate_fixed, options=options)
         if isinstance(options.progress, diffrax.NoProgressMeter):

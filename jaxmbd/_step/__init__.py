@@ -8,4 +8,5 @@ from .branches import off_branch as off_branch
 from .branches import turning as turning
 from .step import Stepper as Stepper
 from .step import as_control as as_control
+from .step import checked_start as checked_start
 from .step import with_scheme as with_scheme

@@ -88,30 +88,6 @@ class Stepper(eqx.Module):
         in_range = traced_in_range(system, system.contact_law, self.enforcement, self.projection)
         return _compiled_init(with_dtype(self, dtype), *start, in_range)
 
-    def checked_start(
-        self,
-        t: Array,
-        q: Coordinates,
-        v: Velocity,
-        tolerance: Array,
-        angles: Float[Array, " angles"] | None = None,
-        in_range: Any = None,
-    ) -> StepperState:
-        """`init` for arrays of one dtype. The verdict lacks what the first step judges itself.
-        `in_range`: whether the parameters are in their ranges."""
-        system, enforcement = self.system, self.enforcement
-        check_system(system, None, q, v, with_force=False)
-        if not equations(system).in_blocks:
-            check_gaps(system, q, v)
-        if not enforcement.unilateral:
-            check_no_gaps(system, q, type(enforcement).__name__)
-        start = _start(self, t, q, v, tolerance, angles)
-        result = first_failure(_start_result(self.problem(start), start, tolerance), start.result)
-        if in_range is not None:
-            allowed = RESULTS.where(in_range, RESULTS.successful, RESULTS.invalid_parameter)
-            result = first_failure(result, allowed)
-        return start.replace(result=result)
-
     @checked
     def step(
         self, state: StepperState, dt: Annotated[RealScalarLike, positive], u: PyTree = None
@@ -194,6 +170,32 @@ def with_scheme(
     return eqx.tree_at(lambda p: p.scheme, problem, scheme, is_leaf=lambda x: x is None)
 
 
+def checked_start(
+    stepper: Stepper,
+    t: Array,
+    q: Coordinates,
+    v: Velocity,
+    tolerance: Array,
+    angles: Float[Array, " angles"] | None = None,
+    in_range: Array | None = None,
+) -> StepperState:
+    """The start of a motion whose first step follows in the same program, for arrays of one dtype.
+    The verdict lacks what this step judges itself. `in_range`: whether the parameters are in their
+    ranges."""
+    system, enforcement = stepper.system, stepper.enforcement
+    check_system(system, None, q, v, with_force=False)
+    if not equations(system).in_blocks:
+        check_gaps(system, q, v)
+    if not enforcement.unilateral:
+        check_no_gaps(system, q, type(enforcement).__name__)
+    start = _start(stepper, t, q, v, tolerance, angles)
+    result = first_failure(_start_result(stepper.problem(start), start, tolerance), start.result)
+    if in_range is not None:
+        allowed = RESULTS.where(in_range, RESULTS.successful, RESULTS.invalid_parameter)
+        result = first_failure(result, allowed)
+    return start.replace(result=result)
+
+
 def _start(stepper: Stepper, t, q, v, tolerance, angles) -> StepperState:
     """The state at the start of a motion, unchecked."""
     here = turning(stepper.system, q, v, angles)
@@ -272,7 +274,7 @@ def _start_result(
 
 @as_one_program
 def _compiled_init(stepper, t, q, v, tolerance, angles, in_range):
-    start = stepper.checked_start(t, q, v, tolerance, angles, in_range)
+    start = checked_start(stepper, t, q, v, tolerance, angles, in_range)
     verdict = stepper.enforcement.start_result(stepper.problem(start), start)
     return start.replace(result=first_failure(start.result, verdict))
 

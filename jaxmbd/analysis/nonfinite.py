@@ -25,7 +25,7 @@ from .._printed import printed
 from .._results import RESULTS, succeeded
 from .._simulate import LoopOptions, Saved, Saving, Solution, integrate_fixed, make_grid, observed
 from .._sizes import check_fits
-from .._step import Stepper
+from .._step import Stepper, checked_start
 from .._system import AbstractSystem, State
 from .._types import Control, RealScalarLike
 from .terms import (
@@ -104,7 +104,7 @@ def run(stepper: Stepper, control: Control | None, q, v, grid, tolerance) -> Ste
     _, saved, result, stats = integrate_fixed(
         stepper,
         control,
-        stepper.checked_start(grid.t0, q, v, tolerance),
+        checked_start(stepper, grid.t0, q, v, tolerance),
         grid,
         _EVERY_STEP,
         None,
