@@ -20,6 +20,7 @@ from .models import (
     model_argument,
     simulation_options,
     verdict,
+    with_contacts,
 )
 
 
@@ -100,8 +101,10 @@ def view(
     if pathlib.Path(model).suffix.lower() == ".npz":
         if not pathlib.Path(model).is_file():
             raise ValueError(f"There is no file {model!r}.")
-        source, kept, solution = runs.read(model, motion_of)
-        found = load(source, contacts=kept)
+        source, names, solution = runs.read(model, motion_of)
+        found = load(source, contacts="none" if names == [] else "all")
+        if names is not None:
+            found = found._replace(loaded=with_contacts(found.loaded, names))
     else:
         found = options.load(model)
         if live:

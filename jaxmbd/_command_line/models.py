@@ -34,7 +34,6 @@ class Model(NamedTuple):
     loaded: Any
     state: Any
     control: np.ndarray
-    contacts: str
 
     @property
     def mechanism(self) -> Any:
@@ -70,7 +69,7 @@ def load(
     for text in control:
         name, value = _assigned("--control", "control", names, text)
         values[names.index(name)] = value
-    return Model(loaded, state, values, contacts)
+    return Model(loaded, state, values)
 
 
 def _assigned(option: str, kind: str, known: Sequence[str], text: str) -> tuple[str, float]:
@@ -117,19 +116,30 @@ def _on_floors(loaded: Any) -> Any:
     itself, which are most of the work."""
     import jaxmbd as mbd
 
-    mechanism = loaded.mechanism
     floors = (mbd.HalfSpace, mbd.shapes.HeightField)
+    contacts = loaded.mechanism.contacts
     kept = [
-        contact
-        for contact in mechanism.contacts
+        contact.name
+        for contact in contacts
         if not isinstance(contact, mbd.Contact)
         or isinstance(contact.shape_a, floors)
         or isinstance(contact.shape_b, floors)
     ]
-    left = len(mechanism.contacts) - len(kept)
-    if not left:
+    left = len(contacts) - len(kept)
+    if left:
+        told = f"{left} contacts without a floor are left out: --contacts all keeps them"
+        click.echo(told, err=True)
+    return with_contacts(loaded, kept)
+
+
+def with_contacts(loaded: Any, names: Sequence[str]) -> Any:
+    """The model with only these contacts."""
+    import jaxmbd as mbd
+
+    mechanism = loaded.mechanism
+    kept = [contact for contact in mechanism.contacts if contact.name in names]
+    if len(kept) == len(mechanism.contacts):
         return loaded
-    click.echo(f"{left} contacts without a floor are left out: --contacts all keeps them", err=True)
     fewer = mbd.Mechanism(
         mechanism.bodies,
         mechanism.joints,
@@ -137,6 +147,7 @@ def _on_floors(loaded: Any) -> Any:
         kept,
         gravity=mechanism.gravity,
         switches=mechanism.switches,
+        plane=mechanism.plane,
     )
     return dataclasses.replace(loaded, mechanism=fewer)
 

@@ -1,16 +1,20 @@
-"""Files of motions: all numbers as NPZ, joint coordinates as CSV."""
+"""Files of motions, and their columns of joint coordinates."""
 
 import pathlib
-from typing import Any
+import warnings
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from .._compiler import to_jax
 from .._results import messages, verdict
 
-_FREE = ("x", "y", "z", "qw", "qx", "qy", "qz")
+if TYPE_CHECKING:
+    from .._simulate import Solution
+    from .models import Model
+
 _FIELDS = ("t", "q", "v", "multipliers", "phi_norm", "phidot_norm", "contact_force")
-_LOADS = ("impulse", "mean", "peak")
+_FREE = ("x", "y", "z", "qw", "qx", "qy", "qz")
 
 
 def columns(loaded: Any) -> list[str]:
@@ -36,55 +40,42 @@ def check_output(path: str, *endings: str) -> None:
         )
 
 
-def save(path: str, model: Any, solution: Any) -> None:
-    """Write a motion: as .npz with everything, as .csv with the joint coordinates by name, which
-    `jaxmbd fit` reads, or as .zarr by `mbd.save`."""
+def save(path: str, model: "Model", solution: "Solution") -> None:
+    """Write a motion: as .csv with the joint coordinates by name, which `jaxmbd fit` reads, or as
+    .npz or .zarr by `mbd.save`."""
     import jaxmbd as mbd
 
-    ending = pathlib.Path(path).suffix.lower()
-    if ending == ".zarr":
-        mbd.save(model.loaded, path, solution)
+    if pathlib.Path(path).suffix.lower() != ".csv":
+        with warnings.catch_warnings(action="ignore"):  # the command itself tells a failure
+            mbd.save(model.loaded, path, solution)
         return
-    qpos, qvel = model.loaded.qpos_qvel(solution)
-    if ending == ".csv":
-        table = np.column_stack([np.asarray(solution.t), np.asarray(qpos)])
-        header = ",".join(["t", *columns(model.loaded)])
-        np.savetxt(path, table, delimiter=",", header=header, comments="", fmt="%.17g")
-        return
-    arrays = {n: np.asarray(x) for n in _FIELDS if (x := getattr(solution, n)) is not None}
-    if solution.contact_loads is not None:
-        arrays |= {f"loads_{n}": np.asarray(getattr(solution.contact_loads, n)) for n in _LOADS}
-    source = str(pathlib.Path(model.loaded.source).resolve())
-    texts = {"model": np.asarray(source), "contacts": np.asarray(model.contacts)}
-    texts["result"] = np.asarray(mbd.RESULTS[solution.result])
-    arrays |= {"qpos": np.asarray(qpos), "qvel": np.asarray(qvel)} | texts
-    with open(path, "wb") as file:
-        np.savez_compressed(file, **arrays)  # pyright: ignore[reportArgumentType]
+    qpos, _ = model.loaded.qpos_qvel(solution)
+    table = np.column_stack([np.asarray(solution.t), np.asarray(qpos)])
+    header = ",".join(["t", *columns(model.loaded)])
+    np.savetxt(path, table, delimiter=",", header=header, comments="", fmt="%.17g")
 
 
-def read(path: str, model: str | None) -> tuple[str, str, Any]:
-    """The model file of a motion, the contacts that were kept, and its solution. `model`: the
-    file, if it is another one than that named in the motion.
+def read(path: str, model: str | None) -> tuple[str, list[str] | None, "Solution"]:
+    """The model file of a motion as .npz, the names of its contacts, if it says, and its solution.
+    `model`: the file, if it is another one than that named in the motion.
 
-    **Raises:** `ValueError` if the file is none of `save`, and without a model."""
+    **Raises:** `ValueError` if the file is no motion, and without a model."""
     import jaxmbd as mbd
 
     try:
-        with np.load(path, allow_pickle=False) as file:
-            arrays = {name: file[name] for name in file.files}
-        for name in ("t", "q", "v"):
-            arrays[name]
-    except (KeyError, ValueError, EOFError, OSError):
-        raise ValueError(f"{path} is no motion that `jaxmbd simulate` has written.") from None
-    model = model or str(arrays.pop("model", "")) or None
+        found = mbd.io.load_trajectory(path)
+    except (ValueError, EOFError, OSError):
+        raise ValueError(f"{path} is no motion of `jaxmbd simulate` or `mbd.save`.") from None
+    arrays = found.columns
+    model = model or str(arrays.get("model", "")) or None
     if model is None or not pathlib.Path(model).is_file():
         where = "does not name its model" if model is None else f"has its model at {model}, no file"
         raise ValueError(f"{path} {where}: give it with --model.")
+    arrays |= {"t": found.t, "q": found.q, "v": found.v}
     given: Any = {n: to_jax(arrays[n]) if n in arrays else None for n in _FIELDS}
-    loads = None
     if "loads_mean" in arrays:
-        loads = mbd.reports.ContactLoads(*(to_jax(arrays[f"loads_{n}"]) for n in _LOADS))
-    # Files of `mbd.save` have no verdict: it warns when it writes a motion that failed.
+        loads = {n: to_jax(arrays[f"loads_{n}"]) for n in mbd.reports.ContactLoads._fields}
+        given["contact_loads"] = mbd.reports.ContactLoads(**loads)
     result = verdict(np.int32(messages().index(str(arrays.get("result", messages()[0])))))
-    solution = mbd.Solution(**given, ys=None, stats={}, result=result, contact_loads=loads)
-    return model, str(arrays.get("contacts", "all")), solution
+    contacts = arrays["contacts"].tolist() if "contacts" in arrays else None
+    return model, contacts, mbd.Solution(**given, ys=None, stats={}, result=result)

@@ -13,13 +13,17 @@ from .._printed import counted, printed, span
 from .._results import RESULTS, succeeded
 from .loaded import Loaded
 
+# Numbers of a `Solution` and of its `contact_loads` in NPZ and Zarr, beside t, q and v.
+_FIELDS = ("multipliers", "phi_norm", "phidot_norm", "contact_force")
+_LOADS = ("impulse", "mean", "peak")
+
 
 @printed
 class Trajectory(NamedTuple):
     """A motion from a file.
 
-    **Fields:** `t` [s], shape `(times,)`; `q`, `v`: `(times, nq)` and `(times, nv)`; `columns`:
-    other columns by name.
+    **Fields:** `t` [s], shape `(times,)`; `q`, `v`: `(times, nq)` and `(times, nv)`; `columns`: the
+    other arrays by name.
     """
 
     t: np.ndarray
@@ -47,19 +51,29 @@ def write_trajectory(path: Path, model: Mechanism | Loaded, solution: Any) -> No
             f"{RESULTS[solution.result]}",
             stacklevel=4,  # beyond `checked`
         )
-    mechanism = model if isinstance(model, Mechanism) else model.mechanism
-    q, v = np.asarray(mechanism.checked_q(q)), np.asarray(mechanism.checked_v(v))
-    columns = {}
-    if isinstance(model, Loaded) and model.joints:
-        qpos, qvel = (np.asarray(x) for x in model.qpos_qvel(solution))
+    loaded = model if isinstance(model, Loaded) else None
+    mechanism, columns = model.mechanism if isinstance(model, Loaded) else model, {}
+    if loaded is not None and loaded.joints:
+        qpos, qvel = (np.asarray(x) for x in loaded.qpos_qvel(solution))
         columns = {"qpos": qpos, "qvel": qvel}
+    q, v = np.asarray(mechanism.checked_q(q)), np.asarray(mechanism.checked_v(v))
     suffix = path.suffix.lower()
-    if suffix == ".npz":
-        np.savez(path, **{"t": t, "q": q, "v": v, **columns})  # pyright: ignore[reportArgumentType]
-    elif suffix == ".zarr":
-        _write_zarr(path, {"t": t, "q": q, "v": v, **columns})
-    else:
+    if suffix == ".csv":
         _write_csv(path, mechanism, t, q, v, columns)
+        return
+    arrays = {"t": t, "q": q, "v": v, **columns}
+    loads = getattr(solution, "contact_loads", None)
+    for owner, prefix, names in ((solution, "", _FIELDS), (loads, "loads_", _LOADS)):
+        given = ((name, getattr(owner, name, None)) for name in names)
+        arrays |= {prefix + name: np.asarray(x) for name, x in given if x is not None}
+    if suffix == ".zarr":
+        _write_zarr(path, arrays)
+        return
+    names = [contact.name for contact in mechanism.contacts]
+    texts = {"contacts": np.array(names, str), "result": RESULTS[solution.result]}
+    if loaded is not None and Path(loaded.source).is_file():
+        texts["model"] = str(Path(loaded.source).resolve())
+    np.savez_compressed(path, **arrays, **texts)
 
 
 def load_trajectory(path: Any) -> Trajectory:

@@ -1,5 +1,6 @@
 """The commands of `jaxmbd` on one small model. All that simulate share one compiled program."""
 
+import dataclasses
 import re
 import warnings
 
@@ -126,8 +127,24 @@ def test_a_failed_motion_stays_failed_in_its_file(run, folder, monkeypatch):
         arguments = ("arm.xml", *SIMULATION, "--output", "failed.npz")
         assert "is held from there" in run("simulate", *arguments, code=models.DOUBTFUL)
     model, contacts, solution = runs.read(str(folder / "failed.npz"), None)
-    assert contacts == "all" and model.endswith("arm.xml")
+    assert contacts == [] and model.endswith("arm.xml")
     assert models.verdict(solution) == mbd.RESULTS[mbd.RESULTS.nonfinite_state]
+
+
+def test_all_numbers_of_a_motion_come_back(run, folder):
+    """`jaxmbd simulate` and `mbd.save` write one format."""
+    run("simulate", "arm.xml", *SIMULATION, "--output", "run.npz")
+    _, _, motion = runs.read(str(folder / "run.npz"), None)
+    numbers = np.random.default_rng(0).normal(size=(3, len(motion.t), 2, 3))
+    loads = mbd.reports.ContactLoads(*map(to_jax, numbers))
+    motion = dataclasses.replace(motion, contact_force=loads.mean, contact_loads=loads)
+    mbd.save(mbd.load(folder / "arm.xml"), folder / "saved.npz", motion)
+    model, _, again = runs.read(str(folder / "saved.npz"), None)
+    assert model.endswith("arm.xml")
+    before, after = (jax.tree.leaves(x) for x in (motion, again))
+    assert len(before) == 11
+    for x, y in zip(before, after, strict=True):
+        np.testing.assert_array_equal(x, y)
 
 
 def test_compare_with_mujoco(run):
@@ -151,7 +168,7 @@ def test_compare_with_mujoco(run):
         ("must end in .npz or .csv or .zarr", ["simulate", "arm.xml", "--output", "run.txt"]),
         ("folder that is there", ["simulate", "arm.xml", "--output", "no/run.npz"]),
         ("no file 'none.npz'", ["view", "none.npz"]),
-        ("no motion that", ["view", "other.npz"]),
+        ("no motion of `jaxmbd simulate`", ["view", "other.npz"]),
         ("must end in .html", ["view", "arm.xml", "--output", "page.gif"]),
     ],
 )
