@@ -37,10 +37,9 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.core import Tracer
 from jaxtyping import AbstractArray, Array
 
-from ._compiler import held, to_jax
+from ._compiler import held, is_concrete, is_known, to_jax
 from ._types import Convertible, DType
 
 _T = TypeVar("_T")
@@ -139,8 +138,7 @@ class _Numbers(NamedTuple):
         if not isinstance(value, jax.Array):
             try:
                 # NumPy cannot convert lists with traced numbers.
-                traced = any(isinstance(x, Tracer) for x in jax.tree.leaves(value))
-                array = jnp.asarray(value) if traced else np.asarray(value)
+                array = np.asarray(value) if is_known(value) else jnp.asarray(value)
                 array = jnp.asarray(value) if array.dtype == object else array
             except (TypeError, ValueError, OverflowError):
                 self._refuse(value)
@@ -150,7 +148,7 @@ class _Numbers(NamedTuple):
         if self.axes is not None and not _fits(array.shape, self.axes):
             shape = ", ".join(self.axes) + "," * (len(self.axes) == 1)
             raise Refusal(f"must have shape ({shape}), but has {array.shape}.")
-        if not isinstance(array, Tracer) and self.floating:
+        if is_concrete(array) and self.floating:
             known = np.asarray(array)
             if not np.all(self.range.holds(known)):
                 raise Refusal(f"must be {self.range.words}, but is {shown(known)}.")
@@ -190,7 +188,7 @@ def _whole(range: Range | None, value: Any) -> int:
             raise TypeError
         whole = operator.index(value)
     except TypeError:
-        known = " known when tracing" if isinstance(value, Tracer) else ""
+        known = "" if is_concrete(value) else " known when tracing"
         raise Refusal(f"must be {demand}{known}, but is {shown(value)}.") from None
     if range is not None and not range.holds(whole):
         raise Refusal(f"must be {demand}, but is {whole}.")
@@ -198,7 +196,7 @@ def _whole(range: Range | None, value: Any) -> int:
 
 
 def _known(range: Range, value: Any) -> float:
-    if isinstance(value, Tracer):
+    if not is_concrete(value):
         raise Refusal(f"must be a number known when tracing, but is {shown(value)}.")
     return float(_Numbers((), range, converts=False)(value))
 
@@ -331,7 +329,7 @@ def _name(kind: type) -> str:
 
 def shown(value: Any) -> str:
     """A value as text for an error message: one short line."""
-    if isinstance(value, Tracer):
+    if not is_concrete(value):
         return f"a traced {value.dtype}[{','.join(map(str, value.shape))}]"
     try:
         array = isinstance(value, np.ndarray | np.generic | jax.Array)
@@ -584,7 +582,7 @@ def traced_in_range(*objects: Any) -> Array | None:
     """Whether all traced numbers in the fields of `objects` are in the ranges of their
     constructors; `None` if none is traced. NaN counts as in range, since other verdicts report
     it."""
-    if not any(isinstance(x, Tracer) for x in jax.tree.leaves(objects)):
+    if is_known(objects):
         return None
     verdicts = []
 
@@ -598,7 +596,7 @@ def traced_in_range(*objects: Any) -> Array | None:
             signature_of = getattr(type(node).__init__, "signature_of", None)
             ranges = {} if signature_of is None else signature_of().ranges
             for name, x in vars(node).items():
-                if isinstance(x, Tracer) and name in ranges:
+                if name in ranges and not is_concrete(x):
                     verdicts.append(jnp.all(ranges[name].holds(x) | jnp.isnan(x)))
                 visit(x)
 

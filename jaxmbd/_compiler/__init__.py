@@ -27,6 +27,7 @@ from .concrete import broadcast as broadcast
 from .concrete import compiled_quickly as compiled_quickly
 from .concrete import floating_dtype as floating_dtype
 from .concrete import held as held
+from .concrete import is_concrete as is_concrete
 from .concrete import is_known as is_known
 from .concrete import is_traced as is_traced
 from .concrete import need_known as need_known

@@ -68,6 +68,9 @@ class AbstractEnforcement(Extensible):
     # Whether the method handles contacts (gaps).
     unilateral: ClassVar[bool] = False
 
+    # Whether the method is a vector field, which has accelerations at each instant.
+    continuous: ClassVar[bool] = False
+
     # The scheme that the method uses unless another one is given; `None` if it takes none.
     default_scheme: ClassVar[diffrax.AbstractSolver | None] = None
 

@@ -43,6 +43,7 @@ class AbstractContinuousEnforcement(AbstractEnforcement):
     """A constrained vector field (q', v') = (N velocity, acceleration), for any scheme. The drift
     correction is held through the step."""
 
+    continuous: ClassVar[bool] = True
     default_scheme: ClassVar = RK4()
 
     @abc.abstractmethod

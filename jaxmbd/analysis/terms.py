@@ -16,7 +16,7 @@ from jaxtyping import Array, Bool, PyTree
 from .._equations import equations
 from .._linalg import dense
 from .._mechanism import Mechanism, Stack, frame_poses, frame_twists, linearised
-from .._methods import AbstractContinuousEnforcement, SimulationProblem, free_field, motion_at
+from .._methods import SimulationProblem, free_field, motion_at
 from .._system import AbstractSystem
 from .._types import Coordinates, RealScalarLike, Velocity
 
@@ -65,7 +65,7 @@ def terms(problem: SimulationProblem) -> dict[str, Term]:
     if problem.enforcement.unilateral:
         found["`gap`"] = lambda p, at: p.system.gap(at.q, at.t)
         found["`slip`"] = lambda p, at: p.system.slip(at.q, at.v, at.t)
-    if isinstance(problem.enforcement, AbstractContinuousEnforcement):
+    if problem.enforcement.continuous:
         found[SOLUTIONS[0]] = lambda p, at: motion_at(p, *at).acceleration
         found[SOLUTIONS[1]] = lambda p, at: motion_at(p, *at).multipliers
     else:

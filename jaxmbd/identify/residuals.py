@@ -13,7 +13,7 @@ from jaxtyping import Array, Bool, Float, Int, PyTree
 from .._extensible import Extensible
 from .._inputs import checked, positive
 from .._lanes import forward_jacobian
-from .._methods import AbstractContinuousEnforcement, AbstractEnforcement
+from .._methods import AbstractEnforcement
 from .._results import RESULTS, first_failure
 from .._search import Multipliers
 from .._simulate import simulate
@@ -178,7 +178,7 @@ class PartSimulation(eqx.Module):
             throw=False,
         )
         # The velocities of impulsive methods jump at steps.
-        smooth = isinstance(self.enforcement, AbstractContinuousEnforcement)
+        smooth = self.enforcement.continuous
         s = self.steps * (parts.time[k] - parts.t0[k]) / duration
         x = interpolated(sol.ys, s, points=6 if smooth else 2)
 

@@ -7,7 +7,6 @@ when read again, and infinite ones as text.
 
 import dataclasses
 import json
-import math
 from pathlib import Path
 from typing import Any
 
@@ -156,10 +155,10 @@ def _written(x: Any, dtype: str, what: str) -> Any:
         case None | str() | bool():
             return x
         case jax.Array() if x.dtype == dtype and (x.ndim or np.isfinite(np.asarray(x))):
-            return _numbers(np.asarray(x).tolist())
+            return _numbers(x)
         case jax.Array() | np.ndarray():
             kind = "numpy" if type(x) is np.ndarray else "jax"
-            return {kind: _numbers(np.asarray(x).tolist()), "dtype": str(x.dtype), "shape": x.shape}
+            return {kind: _numbers(x), "dtype": str(x.dtype), "shape": x.shape}
         case int():
             return {"int": x}
         case float():
@@ -210,31 +209,21 @@ def _read(x: Any, dtype: str, kinds: dict[str, type], path: str) -> Any:
         case {"int": value}:
             return int(value)
         case {"float": value}:
-            return float(_restored(value))
+            return float(value)
         case {"dtype": own, "shape": shape, **values}:
             ((kind, value),) = values.items()
-            table = np.array(_restored(value), own).reshape(shape)
+            table = np.array(value, own).reshape(shape)
             return jnp.asarray(table, table.dtype) if kind == "jax" else table
         case _:
-            return jnp.asarray(np.array(_restored(x), dtype), dtype)
-
-
-_SPECIAL = {"Infinity": math.inf, "-Infinity": -math.inf, "NaN": math.nan}
+            return jnp.asarray(np.array(x, dtype), dtype)
 
 
 def _numbers(x: Any) -> Any:
-    """Lists of numbers, with infinite ones as text."""
-    if isinstance(x, list):
-        return [_numbers(value) for value in x]
-    if isinstance(x, float) and not math.isfinite(x):
-        return "NaN" if math.isnan(x) else "Infinity" if x > 0 else "-Infinity"
-    return x
-
-
-def _restored(x: Any) -> Any:
-    if isinstance(x, list):
-        return [_restored(value) for value in x]
-    return _SPECIAL[x] if isinstance(x, str) else x
+    """Lists of numbers, with infinite ones as text, which JSON can hold."""
+    x = np.asarray(x)
+    if x.dtype.kind != "f" or np.all(np.isfinite(x)):
+        return x.tolist()
+    return np.where(np.isfinite(x), x.astype(object), x.astype(str)).tolist()
 
 
 def _kinds() -> dict[str, type]:

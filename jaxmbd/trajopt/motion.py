@@ -10,7 +10,7 @@ from jaxtyping import Array, Bool, Float
 
 from .._compiler import loop, one_by_one
 from .._equations import equations
-from .._methods import AbstractContinuousEnforcement, RolledRK4
+from .._methods import RolledRK4
 from .._results import RESULTS, first_failure
 from .._search import Multipliers
 from .._step import Stepper, off_branch
@@ -33,7 +33,7 @@ class Trajectory(NamedTuple):
 def stepper_of(problem: Problem) -> Stepper:
     """The stepper of a problem."""
     scheme = problem.scheme
-    if scheme is None and isinstance(problem.enforcement, AbstractContinuousEnforcement):
+    if scheme is None and problem.enforcement.continuous:
         # The default scheme, with its stages in a loop. Second derivatives compile twice as fast.
         scheme = RolledRK4()
     return Stepper(problem.system, problem.enforcement, scheme)
