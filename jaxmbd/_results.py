@@ -191,7 +191,11 @@ class RESULTS(diffrax.RESULTS, metaclass=_InWords):  # pyright: ignore[reportGen
         "for overlaps that no displacement can remove, such as a body between walls that are too "
         "close."
     )
-    contact_overflow = "More contacts overlap than `contact_budget` has room for. Raise the budget."
+    contact_overflow = (
+        "More contacts overlap than `contact_budget` has room for, or with `NearContacts` than "
+        "`pair_budget` has: raise the budget. Or pieces came from beyond `reach` to an overlap "
+        "within one step: raise `reach`, or use a smaller step."
+    )
     impacts_unlocated = (
         "More impacts fell into a step than `Located(n, strict=True)` locates. Raise n, or use a "
         "smaller step. A body that comes to rest has infinitely many impacts."

@@ -104,8 +104,10 @@ class AbstractSystem(Extensible):
         del t
         return jnp.zeros(0, q.dtype)
 
-    def _overlaps(self, gap: np.ndarray, tolerance: float) -> list[str]:
-        """Words for each rigid contact that overlaps by more than the tolerance, with its gap."""
+    def _overlaps(self, q: Coordinates, gap: np.ndarray, tolerance: float) -> list[str]:
+        """Words for each rigid contact that overlaps at q by more than the tolerance, with its
+        gap."""
+        del q
         law = self.contact_law
         stiffness = np.inf if law is None or law.stiffness is None else np.asarray(law.stiffness)
         outside = (gap < -tolerance) & ~np.isfinite(stiffness)

@@ -17,5 +17,6 @@ from ._mechanism import ContactPoints as ContactPoints
 from ._mechanism import CoordinateLimit as CoordinateLimit
 from ._mechanism import Gap as Gap
 from ._mechanism import JointLimit as JointLimit
+from ._mechanism import NearContacts as NearContacts
 from ._mechanism import collide as collide
 from ._mechanism import contacts_among as contacts_among

@@ -7,6 +7,7 @@ values, and knows nothing of XLA.
   below a size, with the batch last, and with derivative rules of their own (`halves.py`: on GPUs).
 - `barrier.py`: `materialise` and its kin, for values that are computed once and read often.
 - `concrete.py`: what is known while tracing is computed in NumPy, or in one program.
+- `places.py`: rows at places that only run time knows, without a scatter on CPUs.
 - `process.py`: options of XLA, LLVM and JAX for the process, which the import sets.
 """
 
@@ -63,3 +64,5 @@ from .loops import save_for_reverse as save_for_reverse
 from .loops import stop_gradient as stop_gradient
 from .loops import tree_where as tree_where
 from .loops import without_tangents as without_tangents
+from .places import rows_at as rows_at
+from .places import sums_at as sums_at

@@ -10,12 +10,13 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Shaped
 
-from .._compiler import contract, product
+from .._compiler import contract, product, rows_at
 from .._equations import equations
 from .._inputs import conform
 from .._linalg import picks, put_rows
 from .._system import AbstractSystem
 from .._types import Coordinates, Force, RealScalarLike, Velocity
+from .identity import Pairs, known_again
 from .law import ContactLaw
 
 Impulses = Float[Array, "contacts d"]
@@ -212,6 +213,9 @@ class ContactRows(eqx.Module):
     - `tangents`: number of components of sliding friction, which follow the normal one.
     - `total`: number of all contacts; `kept`: indices of these among them, `None` if all.
     - `of_everything`: gaps of all contacts [m]; `None` if these are all.
+    - `pairs`: of contacts without a fixed place the numbers of the pieces a and b and of the point;
+      -1 for others and for empty places. `None` if all have fixed places.
+    - `lost`: whether pieces overlap for which there is no place; `None` likewise.
     """
 
     gap: Float[Array, " contacts"]
@@ -222,6 +226,22 @@ class ContactRows(eqx.Module):
     total: int = eqx.field(static=True)
     kept: Int[Array, " contacts"] | None = None
     of_everything: Float[Array, " total"] | None = None
+    pairs: Pairs | None = None
+    lost: Bool[Array, ""] | None = None
+
+    def carried(
+        self, x: Shaped[Array, "contacts *rest"], before: Pairs | None
+    ) -> Shaped[Array, "contacts *rest"]:
+        """Return values of contacts that had the pairs `before` at the places that these contacts
+        have now; 0 for new ones."""
+        if self.pairs is None or before is None:
+            return x
+        fixed = jnp.arange(x.shape[0], dtype=jnp.int32)
+        named = (self.pairs[:, 0] < 0) & (before[:, 0] < 0)
+        place = jnp.where(named, fixed, known_again(before, self.pairs).place)
+        found = rows_at(x, jnp.maximum(place, 0))
+        there = (place >= 0).reshape(-1, *(1,) * (x.ndim - 1))
+        return jnp.where(there, found, jnp.zeros((), x.dtype))
 
     def of_kept(self, x: Shaped[Array, "total *rest"]) -> Shaped[Array, "contacts *rest"]:
         """Select the values of the kept contacts from the values of all."""

@@ -11,6 +11,7 @@ from .contacts import Contact as Contact
 from .contacts import CoordinateLimit as CoordinateLimit
 from .contacts import Gap as Gap
 from .contacts import JointLimit as JointLimit
+from .contacts import NearContacts as NearContacts
 from .contacts import contacts_among as contacts_among
 from .coordinates import BodyIndices as BodyIndices
 from .element import AbstractConnector as AbstractConnector

@@ -1,24 +1,28 @@
 """Contacts of a mechanism as rows: where shapes touch, which points are kept, and their J.
 
-Contacts are ordered by kind: those between shapes first, then gaps. Within a kind they are ordered
-by contact, with all points of one contact together.
+Contacts are ordered by kind: those between shapes first, then slots for those between pieces that
+are near each other, then gaps. Within a kind they are ordered by contact, with all points of one
+contact together.
 """
 
-from typing import NamedTuple
+import functools
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 
-from .._compiler import product
-from .._contact import BodyContactJacobian, ContactLaw, ContactRows
+from .._compiler import compiled_quickly, product, rows_at
+from .._contact import BodyContactJacobian, ContactLaw, ContactRows, Pairs
 from .._coordinates import components
 from .._linalg import picks, smallest_first, take_rows
 from .._types import Coordinates, RealScalarLike
 from .collisions import ContactPoints
-from .contacts import AbstractContact, AbstractGap
+from .contacts import AbstractContact, AbstractGap, NearContacts
 from .linearise import frame_poses, linearised, no_rows
+from .near_rows import NearRows
 from .stack import Stack
 from .tables import BodyTables
 
@@ -46,7 +50,8 @@ class Layout(NamedTuple):
 
 class ContactSet(NamedTuple):
     """Contacts between bodies, kind by kind. Of the points between shapes, the `budget` ones with
-    the smallest gaps are solved for; `None` for all."""
+    the smallest gaps are solved for; `None` for all. Where there are `NearContacts`, the budget is
+    of each of these, and of other contacts all points are solved for."""
 
     tables: BodyTables
     kinds: tuple[Stack[AbstractContact], ...]
@@ -83,7 +88,14 @@ class ContactSet(NamedTuple):
     @property
     def between_shapes(self) -> tuple[Stack, ...]:
         """Contacts between shapes, kind by kind."""
-        return tuple(c for c in self.kinds if not isinstance(c[0], AbstractGap))
+        return tuple(c for c in self.kinds if not isinstance(c[0], AbstractGap | NearContacts))
+
+    @property
+    def near(self) -> tuple[NearRows, ...]:
+        """The contacts between pieces of which only near ones are looked at."""
+        kinds = [c for c in self.kinds if isinstance(c.together, NearContacts)]
+        elements: list[Any] = [c[i] for c in kinds for i in range(len(c))]
+        return tuple(NearRows(self.tables, element, self.budget) for element in elements)
 
     @property
     def gaps(self) -> tuple[Stack, ...]:
@@ -92,22 +104,29 @@ class ContactSet(NamedTuple):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Name of the contact of each point and gap."""
-        kinds = (*self.between_shapes, *self.gaps)
-        return tuple(name for c in kinds for name in c.names for _ in range(_count(c)))
+        """Name of the contact of each point, slot and gap."""
+        counts = [(name, _count(c)) for c in self.between_shapes for name in c.names]
+        counts += [(near.contacts.name, near.room) for near in self.near]
+        counts += [(name, _count(c)) for c in self.gaps for name in c.names]
+        return tuple(name for name, count in counts for _ in range(count))
 
-    def overlaps(self, gap: np.ndarray, tolerance: float) -> list[str]:
-        """Words for each rigid contact that overlaps by more than the tolerance, with the gaps of
-        all."""
-        said, start = [], 0
-        for contacts in (*self.between_shapes, *self.gaps):
-            size = _count(contacts) * len(contacts)
-            of_each = gap[start : start + size].reshape(len(contacts), -1)
-            start += size
+    def overlaps(self, q: Coordinates, gap: np.ndarray, tolerance: float) -> list[str]:
+        """Words for each rigid contact that overlaps at q by more than the tolerance, with the gaps
+        of all."""
+        counts = [_count(c) * len(c) for c in self.between_shapes]
+        counts += [near.room for near in self.near]
+        counts += [_count(c) * len(c) for c in self.gaps]
+        pieces = np.split(gap, np.cumsum(counts)[:-1])
+        said = []
+        for contacts in (*self.between_shapes, *self.near, *self.gaps):
+            own = pieces.pop(0)
+            if isinstance(contacts, NearRows):
+                said += _overlaps_of_near(contacts, q, own, tolerance)
+                continue
+            of_each = own.reshape(len(contacts), -1)
             for i in np.flatnonzero(np.min(of_each, axis=1, initial=np.inf) < -tolerance):
                 contact = contacts[int(i)]
-                stiffness = contact.law.stiffness
-                if stiffness is None or not np.all(np.isfinite(stiffness)):
+                if is_rigid(contact):
                     said.append(contact.overlap(of_each[i]))
         return said
 
@@ -120,9 +139,39 @@ class ContactSet(NamedTuple):
         ]
         return np.concatenate([np.zeros((2, 0), int), *ends], axis=1)
 
-    def points(self, q: Coordinates) -> ContactPoints:
-        """All contact points between shapes."""
-        return self._points_and_slip(q)[0]
+    def points(self, q: Coordinates, pairs: Pairs | None = None) -> ContactPoints:
+        """All contact points between shapes, with those in slots of the near pairs at q, or of
+        these `pairs`, which have a row for each contact."""
+        found = [self._points_and_slip(q)[0]]
+        if not self.near:
+            return found[0]
+        start = found[0].gap.shape[0]
+        for near in self.near:
+            own = None if pairs is None else pairs[start : start + near.room]
+            found.append(near.slots(q).points if own is None else near.at(q, own))
+            start += near.room
+        return _joined(found)
+
+    def pairs(self, q: Coordinates) -> Pairs | None:
+        """For each contact the numbers of the pieces a and b and of the point, if it is in a slot;
+        -1 for others, and for empty slots. `None` without slots."""
+        return self._in_slots([near.slots(q).pairs for near in self.near])
+
+    def _in_slots(self, of_each: list[Pairs]) -> Pairs | None:
+        if not of_each:
+            return None
+        before, gaps = self.bodies_of_points.shape[1], sum(_count(c) * len(c) for c in self.gaps)
+        named = [jnp.full((n, 3), -1, jnp.int32) for n in (before, gaps)]
+        return jnp.concatenate([named[0], *of_each, named[1]])
+
+    def bodies_of_pairs(self, pairs: Pairs) -> Int[Array, "2 contacts"]:
+        """Columns of the bodies a and b of all points between shapes, with these pairs in slots."""
+        named, found = jnp.asarray(self.bodies_of_points), []
+        start = named.shape[1]
+        for near in self.near:
+            found.append(near.bodies(pairs[start : start + near.room]))
+            start += near.room
+        return _beside(named, found)
 
     def _points_and_slip(self, q: Coordinates) -> tuple[ContactPoints, Array | None]:
         """All contact points between shapes, and there the relative velocities and spins of
@@ -164,13 +213,22 @@ class ContactSet(NamedTuple):
         has, dtype = self.layout, q.dtype
         points, slip = self._points_and_slip(q)
         bodies, count = self.bodies_of_points, self.tables.body_count
+        near = self.near
+        slots = [x.slots(q) for x in near]
         # An end that is on the ground in all contacts moves nothing.
         moving = [end for end in (0, 1) if np.any(bodies[end] < count)] or [1]
         law = [_law(c, c[0].count, has, dtype) for c in self.between_shapes]
+        if slots:
+            bodies = _beside(jnp.asarray(bodies), [x.bodies for x in slots])
+            points, moving = _joined([points, *(x.points for x in slots)]), [0, 1]
+            law += [_law_of_all(x.contacts.law, x.room, has, dtype) for x in near]
+            if slip is not None:
+                empty = jnp.zeros((points.gap.shape[0] - slip.shape[0], 6), dtype)
+                slip = jnp.concatenate([slip, empty])
 
         kept, everything = None, [jax.lax.stop_gradient(points.gap)]
         total = bodies.shape[1]
-        if self.budget is not None and self.budget < total:
+        if self.budget is not None and self.budget < total and not slots:
             nearest = kept = smallest_first(everything[0], self.budget)
             points = ContactPoints(*(take_rows(x, nearest) for x in points))
             slip = None if slip is None else take_rows(slip, nearest)
@@ -213,6 +271,8 @@ class ContactSet(NamedTuple):
             total,
             kept,
             None if kept is None else jnp.concatenate(everything),
+            self._in_slots([x.pairs for x in slots]),
+            functools.reduce(jnp.logical_or, [x.lost for x in slots]) if slots else None,
         )
 
     def _of_surfaces(self, points: ContactPoints, slip: Array, has: Layout) -> Array:
@@ -237,7 +297,9 @@ class ContactSet(NamedTuple):
         axes = self.axes(points.normal)
         table = self.tables.poses_with_ground(q)[:3]
         here = picks(bodies, table.shape[1], q.dtype)
-        if here is None:
+        if here is None and self.near:
+            centers = rows_at(table.T, jnp.asarray(bodies).ravel()).reshape(*bodies.shape, 3)
+        elif here is None:
             centers = jnp.moveaxis(table[:, bodies], 0, -1)
         else:
             centers = product(here.reshape(-1, table.shape[1]), table.T).reshape(*bodies.shape, 3)
@@ -298,7 +360,16 @@ def _law(contacts: Stack[AbstractContact], k: int, has: Layout, dtype) -> Contac
         dense = contact.law.dense
         return jax.tree.map(lambda x: jnp.broadcast_to(x, (k,)).astype(dtype), dense)
 
-    law = jax.tree.map(_contact_first, contacts.map(of_contact))
+    return _only(jax.tree.map(_contact_first, contacts.map(of_contact)), has)
+
+
+def _law_of_all(law: ContactLaw, k: int, has: Layout, dtype) -> ContactLaw:
+    """Coefficients of k points that have one law."""
+    filled = jax.tree.map(lambda x: jnp.broadcast_to(jnp.ravel(x), (k,)).astype(dtype), law.dense)
+    return _only(filled, has)
+
+
+def _only(law: ContactLaw, has: Layout) -> ContactLaw:
     return law.only(
         torsional=has.torsional,
         rolling=has.rolling,
@@ -319,3 +390,37 @@ def _count(contacts: Stack) -> int:
     if isinstance(one, AbstractGap):
         return jax.eval_shape(lambda: one.gaps(one.frames, 0.0)).shape[0]
     return one.count
+
+
+def is_rigid(contact: AbstractContact) -> bool:
+    """Whether the stiffness of the contact is not known to be finite."""
+    stiffness = contact.law.stiffness
+    return stiffness is None or not np.all(np.isfinite(stiffness))
+
+
+def _beside(named: Array, of_slots: Sequence[Array]) -> Array:
+    """Columns of bodies of contacts with a fixed place, and in slots."""
+    return jnp.concatenate([named, *(x.astype(named.dtype) for x in of_slots)], axis=1)
+
+
+def _joined(points: Sequence[ContactPoints]) -> ContactPoints:
+    return ContactPoints(*(jnp.concatenate(x) for x in zip(*points, strict=True)))
+
+
+def _overlaps_of_near(
+    near: NearRows, q: Coordinates, gap: np.ndarray, tolerance: float
+) -> list[str]:
+    if not is_rigid(near.contacts):
+        return []
+    pairs = np.asarray(_pairs_now(near, q))
+    # Of each pair its deepest point.
+    deepest: dict[tuple[int, int], float] = {}
+    for i in np.flatnonzero(gap < -tolerance):
+        a, b, _ = pairs[i].tolist()
+        deepest[a, b] = min(deepest.get((a, b), 0.0), float(gap[i]))
+    return [near.contacts.overlap_of(*pair, value) for pair, value in deepest.items()]
+
+
+@compiled_quickly
+def _pairs_now(near, q):
+    return near.slots(q).pairs

@@ -44,8 +44,13 @@ class Linearised(NamedTuple):
 
 def frame_poses(element: AbstractFramed, qs: _Bodies) -> tuple[PoseWithAxes, ...]:
     """World poses of the frames of an element, from its bodies."""
+    return poses_on(qs, element.frames)
+
+
+def poses_on(qs: _Bodies, frames: Sequence[Pose]) -> tuple[PoseWithAxes, ...]:
+    """World poses of a frame on each of the bodies."""
     positions, orientations, axes = [], [], []
-    for body, frame in zip(map(_placed, qs), element.frames, strict=True):
+    for body, frame in zip(map(_placed, qs), frames, strict=True):
         positions.append(body.position + apply_matrix(body.axes, frame.position))
         orientations.append(quaternion_product(body.orientation, frame.orientation))
         axes.append(matrix_product(body.axes, body_axes(frame.orientation)))

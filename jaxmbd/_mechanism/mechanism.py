@@ -539,8 +539,8 @@ class Mechanism(AbstractStructuredSystem):
     def gap(self, q: Coordinates, t: RealScalarLike) -> Float[Array, " contacts"]:
         return self.contact_set.gap(t, q) if self.contact_stacks else jnp.zeros(0, q.dtype)
 
-    def _overlaps(self, gap: np.ndarray, tolerance: float) -> list[str]:
-        return self.contact_set.overlaps(gap, tolerance)
+    def _overlaps(self, q: Coordinates, gap: np.ndarray, tolerance: float) -> list[str]:
+        return self.contact_set.overlaps(q, gap, tolerance)
 
     def switch(
         self, q: Coordinates, v: Velocity, t: RealScalarLike, active: Bool[Array, " rows"]

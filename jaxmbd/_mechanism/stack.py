@@ -260,7 +260,10 @@ def _connections(kinds: Sequence[Stack], rows: dict[str, int] | None = None) -> 
     found = {}
     for kind in kinds:
         for place, element in zip(kind.places, kind.outlines(), strict=True):
-            line = f'{type(element).__name__} "{element.name}": {" - ".join(element.bodies)}'
+            bodies = element.bodies
+            if len(bodies) > _MOST:
+                bodies = [f"{_count(len(set(bodies)), 'bodies')}"]
+            line = f'{type(element).__name__} "{element.name}": {" - ".join(bodies)}'
             if rows is not None:
                 line += f", {_count(rows[element.name], 'rows')}"
             found[place] = line

@@ -29,6 +29,8 @@ class ContactMemory(NamedTuple):
       the tolerance of the start, and any after the first step.
     - `unlocated`: with `Located(n)`, the number of steps so far with more than n impacts; else
       `None`.
+    - `pairs`: the pieces and the point of each contact without a fixed place, as in
+      `Solution.contact_pairs`; `None` if all have fixed places.
     """
 
     force: Float[Array, " *batch contacts d"]
@@ -37,6 +39,7 @@ class ContactMemory(NamedTuple):
     resting: Bool[Array, " *batch contacts"]
     allowed: Float[Array, " *batch"]
     unlocated: Int[Array, " *batch"] | None = None
+    pairs: Int[Array, " *batch contacts 3"] | None = None
 
 
 @printed

@@ -25,8 +25,9 @@ class ContactTally(NamedTuple):
 
     @staticmethod
     def none(state: StepperState) -> "ContactTally | None":
-        """An empty tally; `None` for a motion without contacts."""
-        if state.contacts is None:
+        """An empty tally; `None` for a motion without contacts, or with some whose places are not
+        fixed."""
+        if state.contacts is None or state.contacts.pairs is not None:
             return None
         nothing = jnp.zeros_like(state.contacts.force)
         return ContactTally(jnp.zeros((), nothing.dtype), nothing, nothing)

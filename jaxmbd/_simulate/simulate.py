@@ -308,6 +308,7 @@ def observed(stepper: Stepper, control: Control | None, saved: Saved, stats, res
         stats,
         result,
         contact_force=None if contacts is None else contacts.force,
+        contact_pairs=None if contacts is None else contacts.pairs,
         contact_residual=None if contacts is None else contacts.residual,
         contact_loads=loads,
         active=states.active,
@@ -329,7 +330,7 @@ def check_overlaps(
     gap = np.asarray(_gap(system, np.asarray(t, q.dtype), q))
     if not np.any(gap < -tolerance):  # NaN has a verdict of its own
         return
-    said = system._overlaps(gap, float(tolerance))
+    said = system._overlaps(q, gap, float(tolerance))
     if not said:
         return
     more = f"; and {len(said) - _NAMED} more" if len(said) > _NAMED else ""

@@ -3,7 +3,7 @@
 from typing import Any, NamedTuple
 
 import numpy as np
-from jaxtyping import Array, Bool, Float, PyTree
+from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from .._compiler import picked
 from .._printed import counted, in_a_line, judged, largest, printed, span
@@ -55,7 +55,10 @@ class Solution(AbstractStates):
       further components, as means over the step before, shape `(ns, contacts, d)` [N]; `None` for
       methods without contacts.
     - `contact_loads`: the `ContactLoads` since the previous saved time; `None` for methods without
-      contacts.
+      contacts, and with `NearContacts`.
+    - `contact_pairs`: of each contact of `NearContacts` the numbers of the pieces a and b and of
+      the point, shape `(ns, contacts, 3)`; -1 for other contacts, and for empty places. `None` for
+      mechanisms without any.
     - `contact_residual`: the largest residual of the contact problems up to that time, shape
       `(ns,)` [m/s].
     - `active`: which rows acted in the step before, shape `(ns, nc)`; `None` for a system without
@@ -83,6 +86,7 @@ class Solution(AbstractStates):
     contact_loads: ContactLoads | None = None
     active: Bool[Array, " *batch ns nc"] | None = None
     angles: Float[Array, " *batch ns angles"] | None = None
+    contact_pairs: Int[Array, " *batch ns contacts 3"] | None = None
 
     def __str__(self) -> str:
         shape = self.t.shape[:-1]

@@ -196,7 +196,8 @@ def _descriptions(run: Run) -> dict[str, list[str]]:
         principal = ", ".join(f"{x:.4g}" for x in moments)
         found[body.name] = ["Body", mass, f"principal moments {principal} kg m²"]
     for element in (*run.mechanism.joints, *run.mechanism.forces, *run.mechanism.contacts):
-        between = " – ".join(element.bodies)
+        bodies = dict.fromkeys(element.bodies)
+        between = " – ".join(bodies) if len(bodies) < 5 else f"{len(bodies)} bodies"
         found[element.name] = [f"{type(element).__name__} between {between}"]
     for force in run.mechanism.forces:
         for name in ("stiffness", "damping", "rest"):

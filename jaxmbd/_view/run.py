@@ -289,7 +289,7 @@ def _while_good(sol: Solution) -> Solution:
     """The part of a motion before its failure: after it the times go on, and the state is held."""
     moves = np.any(np.diff(np.asarray(sol.q), axis=0) != 0, axis=1)
     count = int(np.max(np.flatnonzero(moves), initial=-1)) + 2
-    names = ("t", "q", "v", "multipliers", "contact_force", "contact_loads")
+    names = ("t", "q", "v", "multipliers", "contact_force", "contact_loads", "contact_pairs")
 
     def saved(solution):
         return [getattr(solution, name) for name in names]

@@ -80,6 +80,11 @@ class ContactStatics(AbstractStatics[_Place]):
     def start(self, q, rest):
         rows = eqx.filter_eval_shape(self.point, q, rest).rows.velocity.shape
         contacts = eqx.filter_eval_shape(self.contacts, q, rest)
+        if contacts.pairs is not None:
+            raise ValueError(
+                "An equilibrium is not found with `NearContacts`, which have no fixed places: make "
+                "the contacts without `pair_budget`."
+            )
         force = (contacts.total, contacts.drift.shape[1])
         return q, jnp.zeros(rows, q.dtype), jnp.zeros(force, q.dtype)
 

@@ -4,14 +4,14 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import equinox as eqx
+import jax
 import numpy as np
 
 from ..._compiler import to_jax
 from ..._simulate import Solution
-from ..body import GROUND
 from ..joints import AbstractConstraint
 from ..mechanism import Mechanism
-from ..reports import contact_forces, no_force, over_intervals
+from ..reports import contact_forces, no_force, over_intervals, pairs_of
 from .frames import concrete
 
 
@@ -88,31 +88,44 @@ def contact_arrows(
     without contacts."""
     if sol.contact_force is None or not sol.contact_force.shape[1]:
         return None
-    world = contact_forces(mechanism, over_intervals(sol))
-    return point_forces(mechanism, q, _means(np.asarray(sol.t), np.asarray(world), times), scale)
+    world = np.asarray(contact_forces(mechanism, over_intervals(sol)))
+    t, pairs = np.asarray(sol.t), pairs_of(mechanism, sol)
+    if pairs is None:
+        return point_forces(mechanism, q, _means(t, world, times), scale)
+    # Contacts change their places, so there are no means of them: the forces at a saved time.
+    last = np.clip(np.searchsorted(t, times - 1e-9 * np.ptp(t)), 0, len(t) - 1)
+    return point_forces(mechanism, q, world[last], scale, np.asarray(pairs)[last])
 
 
 def point_forces(
-    mechanism: Mechanism, q: np.ndarray, world: np.ndarray, scale: float | None
+    mechanism: Mechanism,
+    q: np.ndarray,
+    world: np.ndarray,
+    scale: float | None,
+    pairs: np.ndarray | None = None,
 ) -> PointForces:
     """Forces on b, or on a if b is the ground, from coordinates `(pictures, nq)` and world forces
-    on b, `(pictures, points, 3)`.
+    on b, `(pictures, points, 3)`, and the pairs of contacts without fixed places.
 
     **Raises:** `ValueError` for a scale that is not positive."""
     if scale is not None and not scale > 0:
         raise ValueError(f"Argument `force_scale` must be positive, but is {scale}.")
-    at = np.asarray(_positions(mechanism, to_jax(q)), float)
-    names = mechanism.contact_names[: at.shape[1]]
-    sign = np.array([-1.0 if mechanism.contact(n).bodies[-1] == GROUND else 1.0 for n in names])
-    force = sign[:, None] * np.asarray(world, float)
+    at, b = (np.asarray(x) for x in _places(mechanism, to_jax(q), pairs))
+    ground = b == len(mechanism.body_stack)
+    force = np.where(ground, -1.0, 1.0)[..., None] * np.asarray(world, float)
     size = np.linalg.norm(force, axis=2)
     idle = size <= no_force(q.dtype) * np.max(size, initial=0.0)
-    return PointForces(at, force, idle, scale)
+    return PointForces(at.astype(float), force, idle, scale)
 
 
 @eqx.filter_jit
-def _positions(mechanism, q):
-    return mechanism.contact_points(q).position
+def _places(mechanism, q, pairs):
+    """Positions of contact points, and the columns of the bodies b."""
+    contacts = mechanism.contact_set
+    if pairs is None:
+        return mechanism.contact_points(q).position, contacts.bodies_of_points[1]
+    b = jax.vmap(contacts.bodies_of_pairs)(pairs)[:, 1]
+    return jax.vmap(contacts.points)(q, pairs).position, b
 
 
 def _means(t: np.ndarray, force: np.ndarray, times: np.ndarray) -> np.ndarray:

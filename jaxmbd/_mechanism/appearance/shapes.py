@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..body import Body
-from ..contacts import Contact
+from ..contacts import Contact, NearContacts
 from ..mechanism import Mechanism
 from ..shapes import AbstractConvexShape, AbstractShape, ConvexPoints, HalfSpace, HeightField
 from .frames import WorldFrames, element_frames
@@ -58,8 +58,8 @@ def placed_shapes(mechanism: Mechanism, bodies: dict[str, WorldFrames]) -> list[
     """The shapes of all contacts, without repetition."""
     found = {}
     for contact in mechanism.contacts:
-        if isinstance(contact, Contact):
-            shapes, frames = (contact.shape_a, contact.shape_b), element_frames(contact, bodies)
+        if isinstance(contact, Contact | NearContacts):
+            shapes, frames = contact.shapes_of_frames, element_frames(contact, bodies)
             for end in zip(contact.bodies, shapes, contact.frames, frames, strict=True):
                 name, shape, pose, frame = end
                 numbers = tuple(np.asarray(x).tobytes() for x in jax.tree.leaves((shape, pose)))

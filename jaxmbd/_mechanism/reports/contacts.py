@@ -76,10 +76,12 @@ def contact_forces(
     **Arguments:** `state`: a `State` or a `Solution`, with any leading axes. `force`: the contact
     forces there [N], by default `Solution.contact_force`.
 
-    **Returns:** forces [N], in the order of `Mechanism.contact_points`. Moments are left out, and
-    so are gaps and joint limits. Differentiable.
+    **Returns:** forces [N], in the order of `Mechanism.contact_points`, or with `NearContacts` in
+    the order of `Solution.contact_pairs`. Moments are left out, and so are gaps and joint limits.
+    Differentiable.
 
-    **Raises:** `ValueError` for forces of a wrong number of contacts or components.
+    **Raises:** `ValueError` for forces of a wrong number of contacts or components, and for a state
+    of a mechanism with `NearContacts` that is no `Solution`.
     """
     force = contact_force_of(state) if force is None else force
     expected = (len(mechanism.contact_names), mechanism.contact_set.layout.d)
@@ -88,7 +90,22 @@ def contact_forces(
             f"Argument `force` must have shape (..., {expected[0]}, {expected[1]}) for the "
             f"contacts of this mechanism, but has {force.shape}. Give `Solution.contact_force`."
         )
-    return _forces(mechanism, points_of(mechanism, state)[1], force)
+    pairs = pairs_of(mechanism, state)
+    return _forces(mechanism, points_of(mechanism, state)[1], force, pairs)
+
+
+def pairs_of(mechanism: Mechanism, state: AbstractStates) -> Int[Array, "*batch contacts 3"] | None:
+    """The pairs to which the contacts of a solution belong; `None` if all have fixed places.
+
+    **Raises:** `ValueError` if they are not known."""
+    pairs = getattr(state, "contact_pairs", None)
+    if pairs is None and mechanism.contact_set.near:
+        names = [near.contacts.name for near in mechanism.contact_set.near]
+        raise ValueError(
+            f"The forces of the `NearContacts` {names} have no fixed places: give the `Solution`, "
+            "whose `contact_pairs` tell to which pairs they belong."
+        )
+    return pairs
 
 
 def over_intervals(sol: Solution) -> Solution:
@@ -117,7 +134,8 @@ def contact_states(mechanism: Mechanism, sol: Solution, *, rest: float = 1e-4) -
     **Raises:** `ValueError` for solutions without states or without contact forces.
     """
     _, q, v = points_of(mechanism, sol)
-    return _states(mechanism, q, v, contact_force_of(sol), rest)
+    force = contact_force_of(sol)
+    return _states(mechanism, q, v, force, pairs_of(mechanism, sol), rest)
 
 
 def contact_force_of(state: AbstractStates) -> Float[Array, "*batch contacts d"]:
@@ -136,9 +154,9 @@ def no_force(dtype: jnp.dtype) -> float:
 
 
 @as_one_program
-def _states(mechanism, q, v, contact_force, rest) -> ContactStates:
+def _states(mechanism, q, v, contact_force, pairs, rest) -> ContactStates:
     tangents = mechanism.contact_set.layout.sliding
-    speed, mu, kinetic = _slips(mechanism, q, v)
+    speed, mu, kinetic = _slips(mechanism, q, v, pairs)
     force = contact_force[..., : speed.shape[-1], :]
     normal = jnp.maximum(force[..., 0], 0.0)
     friction = length(force[..., 1 : 1 + tangents])
@@ -152,21 +170,22 @@ def _states(mechanism, q, v, contact_force, rest) -> ContactStates:
 
 
 @eqx.filter_jit
-def _forces(mechanism, q, force):
+def _forces(mechanism, q, force, pairs):
     components = 1 + mechanism.contact_set.layout.sliding
 
-    def one(q, force):
-        normal = mechanism.contact_points(q).normal
+    def one(q, force, *pairs):
+        normal = mechanism.contact_set.points(q, *pairs).normal
         axes = mechanism.contact_set.axes(normal)[:, :components]
         return jnp.einsum("pk,pki->pi", force[: axes.shape[0], :components], axes)
 
-    return batched(one, (q, 1), (force, 2))
+    known = () if pairs is None else ((pairs, 2),)
+    return batched(one, (q, 1), (force, 2), *known)
 
 
-def _slips(mechanism, q, v):
+def _slips(mechanism, q, v, pairs):
     """Slip speeds of all points, whatever the budget, and their coefficients of friction."""
-    kinds = [(contacts, contacts[0].count) for contacts in mechanism.contact_set.between_shapes]
-    a, b = mechanism.contact_set.bodies_of_points
+    contact_set = mechanism.contact_set
+    kinds = [(contacts, contacts[0].count) for contacts in contact_set.between_shapes]
 
     def coefficients(contacts, k):
         def of_contact(contact):
@@ -175,8 +194,16 @@ def _slips(mechanism, q, v):
 
         return jnp.swapaxes(contacts.map(of_contact), 1, 2).reshape(2, -1).astype(q.dtype)
 
-    def speed(q, v):
-        points = mechanism.contact_points(q)
+    def of_all(law, k):
+        law = law.dense
+        both = (law.friction, law.kinetic)
+        return jnp.stack([jnp.broadcast_to(x.reshape(-1), (k,)) for x in both]).astype(q.dtype)
+
+    def speed(q, v, *pairs):
+        points = contact_set.points(q, *pairs)
+        a, b = contact_set.bodies_of_points
+        if pairs:
+            a, b = contact_set.bodies_of_pairs(*pairs)
         x = mechanism.tables.twists_with_ground(v)
         position = mechanism.tables.poses_with_ground(q)[:3]
 
@@ -189,7 +216,10 @@ def _slips(mechanism, q, v):
         return length(velocity - along * points.normal)
 
     none = jnp.zeros((2, 0), q.dtype)
-    mu, kinetic = jnp.concatenate([none, *(coefficients(c, k) for c, k in kinds)], axis=1)
-    return batched(speed, (q, 1), (v, 1)), *(
+    found = [coefficients(c, k) for c, k in kinds]
+    found += [of_all(near.contacts.law, near.room) for near in contact_set.near]
+    mu, kinetic = jnp.concatenate([none, *found], axis=1)
+    known = () if pairs is None else ((pairs, 2),)
+    return batched(speed, (q, 1), (v, 1), *known), *(
         jnp.broadcast_to(x, (*q.shape[:-1], x.size)) for x in (mu, kinetic)
     )

@@ -104,7 +104,16 @@ class ContactImpulse(AbstractEnforcement):
 
     def init(self, problem, t, q, v):
         contacts, located = eqx.filter_eval_shape(contact_rows, problem.system, t, q, v), None
+        pairs = None
+        if contacts.pairs is not None:
+            pairs = contact_rows(problem.system, t, q, v).pairs
         if locates(problem):
+            if pairs is not None:
+                raise ValueError(
+                    "`NearContacts` have no fixed places, which the search for instants of impact "
+                    f"needs: leave out `impacts={self.impacts}` of `ContactImpulse`, or "
+                    "`pair_budget` of `contacts_among`."
+                )
             if contacts.law.stiffness is not None:
                 raise ValueError(
                     "A contact with `stiffness` has no instant of impact: leave out `impacts="
@@ -119,6 +128,7 @@ class ContactImpulse(AbstractEnforcement):
             jnp.zeros(count, bool),
             any_overlap(q.dtype),
             located,
+            pairs,
         )
         return super().init(problem, t, q, v).replace(contacts=past)
 
@@ -134,7 +144,7 @@ class ContactImpulse(AbstractEnforcement):
     def end_result(self, problem, state):
         contacts = contact_rows(problem.system, state.t, state.q, state.v)
         assert state.contacts is not None
-        return missed(contacts, state.contacts.watched)
+        return missed(contacts, state.contacts.watched, state.contacts.pairs)
 
     def step(self, problem, state, t):
         return ContactStep(problem).to(state, t)
@@ -154,5 +164,6 @@ class ContactImpulse(AbstractEnforcement):
     def driving_power(self, problem, state):
         contacts = contact_rows(problem.system, state.t, state.q, state.v)
         assert state.contacts is not None
-        of_surfaces = -jnp.sum(contacts.of_kept(state.contacts.force) * contacts.drift)
+        force = contacts.carried(state.contacts.force, state.contacts.pairs)
+        of_surfaces = -jnp.sum(contacts.of_kept(force) * contacts.drift)
         return super().driving_power(problem, state) + of_surfaces

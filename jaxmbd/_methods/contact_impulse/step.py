@@ -15,9 +15,11 @@ from ..._contact import (
     ContactRows,
     Groups,
     Located,
+    Pairs,
     Path,
     Together,
     contact_rows,
+    known_again,
     to_first_impact,
     touch,
 )
@@ -59,7 +61,7 @@ class _Phase(NamedTuple):
     last, which of these pressed without a bounce, the overlap that is allowed, and `shift`: for
     each velocity the time by which the impact of its bodies is later than t, or, after it, minus
     this time. It is 0, but has derivatives where several impacts coincide. `ran_out`: whether there
-    were more impacts than are located."""
+    were more impacts than are located. `pairs`: those to which the contacts belong."""
 
     t: RealScalarLike
     q: Coordinates
@@ -74,6 +76,7 @@ class _Phase(NamedTuple):
     ran_out: Bool[Array, ""]
     memory: PyTree
     result: RESULTS
+    pairs: Pairs | None = None
 
 
 class _Equations(NamedTuple):
@@ -145,6 +148,7 @@ class ContactStep(eqx.Module):
             jnp.asarray(False),
             state.memory,
             problem.system.result(state.q),
+            past.pairs,
         )
         phi = jnp.abs(of.positions(state.t, state.q))
         if locates(problem) and past.force.shape[0]:
@@ -162,7 +166,13 @@ class ContactStep(eqx.Module):
             v=v,
             multipliers=end.multipliers / h,
             contacts=ContactMemory(
-                end.impulses / h, residual, end.watched, end.resting, end.allowed, unlocated
+                end.impulses / h,
+                residual,
+                end.watched,
+                end.resting,
+                end.allowed,
+                unlocated,
+                end.pairs,
             ),
             memory=end.memory,
         )
@@ -185,7 +195,7 @@ class ContactStep(eqx.Module):
         displacement = by_rows.displacement
         contacts = contact_rows(system, at.t, at.q, at.v)
         start = overlapping(contacts, at.allowed)
-        unseen = missed(contacts, at.watched)
+        unseen = missed(contacts, at.watched, at.pairs)
         contradict = contradiction_of(here, enforcement.solver, operator, free.phi)
         result = first_failure(at.result, start, operator.result(), contradict, free.result, unseen)
         return _Equations(
@@ -266,7 +276,8 @@ class ContactStep(eqx.Module):
             v = v_free + solved.change
             return v, contacts.gap + h * contacts.velocities(v)[:, 0]
 
-        solved, v, back = self._solve(equations, v_free, normal, before, force * h, moved, h)
+        guess = contacts.carried(force * h, at.pairs)
+        solved, v, back = self._solve(equations, v_free, normal, before, guess, moved, h)
         reactions = equations.multipliers + solved.multipliers
         move = _Move(h * (v + back.change), v, reactions, solved.impulses)
         return self._advanced(at, t1, equations, move, solved, back)
@@ -460,6 +471,7 @@ class ContactStep(eqx.Module):
             at.ran_out,
             equations.memory,
             first_failure(equations.result, solved.result, taken),
+            contacts.pairs,
         )
 
 
@@ -484,9 +496,17 @@ def overlapping(contacts: ContactRows, allowed: Float[Array, ""]) -> RESULTS:
     return RESULTS.where(apart, RESULTS.successful, RESULTS.overlapping_start)
 
 
-def missed(contacts: ContactRows, watched: Bool[Array, " all"]) -> RESULTS:
-    """Return whether contacts overlap that were not `watched` in the step before."""
-    if contacts.of_everything is None:
+def missed(
+    contacts: ContactRows, watched: Bool[Array, " all"], before: Pairs | None = None
+) -> RESULTS:
+    """Return whether contacts overlap that were not `watched` in the step before, or, without fixed
+    places, not among the pairs `before`."""
+    if contacts.pairs is not None and contacts.lost is not None and before is not None:
+        # Another point of pieces that touch is no sign of a small budget.
+        new = (contacts.pairs[:, 0] >= 0) & ~known_again(before, contacts.pairs).seen
+        left_out = contacts.lost | jnp.any(new & (contacts.gap < -_OVERFLOW))
+    elif contacts.of_everything is None:
         return RESULTS.successful
-    left_out = jnp.any((contacts.of_everything < -_OVERFLOW) & ~watched)
+    else:
+        left_out = jnp.any((contacts.of_everything < -_OVERFLOW) & ~watched)
     return RESULTS.where(left_out, RESULTS.contact_overflow, RESULTS.successful)

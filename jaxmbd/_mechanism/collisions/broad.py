@@ -1,0 +1,175 @@
+"""Which of many shapes are near each other, without a look at all pairs."""
+
+import functools
+import itertools
+from typing import NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jaxtyping import Array, Bool, Float, Int
+
+from ..._compiler import loops_cost_nothing, one_by_one, stop_gradient
+
+# Balls that overlap by more than this [m] are missed if no room is left for their pair.
+_MISSED = 1e-9
+
+# Cells are numbered up to this along each axis. What is farther out shares the last cell.
+_FARTHEST = 1e8
+
+_CELLS = np.array(list(itertools.product((-1, 0, 1), repeat=3)), np.int32)
+_PRIMES = (73856093, 19349663, 83492791)
+
+
+class Balls(NamedTuple):
+    """What is known of balls before a motion (static), by their numbers.
+
+    - `body`: of each ball; those on one body make no pair. `forbidden`: for each body others with
+      which it makes none, -1 for none, shape `(bodies, width)`; a pair may stand at either one.
+    - `kind`: of each ball. `group`: the group of pairs of two kinds, shape `(kinds, kinds)`.
+      `room`: for how many pairs each group has room.
+    - `rank`: of two balls of a pair, the one of lower rank comes first.
+    - `large`: balls that are far larger than most, which do not enter the grid.
+    """
+
+    body: np.ndarray
+    forbidden: np.ndarray
+    kind: np.ndarray
+    group: np.ndarray
+    room: tuple[int, ...]
+    rank: np.ndarray
+    large: tuple[int, ...]
+
+    @property
+    def start(self) -> np.ndarray:
+        """Place of the first pair of each group, and the number of places."""
+        return np.cumsum([0, *self.room])
+
+
+class NearPairs(NamedTuple):
+    """Pairs of balls group by group, each with `room` for some, of which the first `exist`; others
+    hold 0. `lost`: whether overlapping balls found no room."""
+
+    first: Int[Array, " places"]
+    second: Int[Array, " places"]
+    exist: Int[Array, " groups"]
+    lost: Bool[Array, ""]
+
+
+def near_pairs(
+    balls: Balls, center: Float[Array, "n 3"], radius: Float[Array, " n"], reach: Float[Array, ""]
+) -> NearPairs:
+    """All allowed pairs of balls whose gap is less than `reach` [m], as constants.
+
+    On CPUs balls are entered one by one into a grid, kept as chains in a table of hashed cells. The
+    edge of a cell is the largest diameter plus `reach`, so that each ball finds its partners in 27
+    cells. The cost is linear in the balls if they are of like size. `large` ones are compared with
+    all. On GPUs all pairs are compared at once.
+
+    Reference: Teschner et al. (2003), Optimized spatial hashing for collision detection of
+    deformable objects, Proc. Vision, Modeling, Visualization."""
+    if balls.start[-1] == 0:
+        none, lost = jnp.zeros(0, jnp.int32), jnp.zeros((), bool)
+        return NearPairs(none, none, jnp.zeros(len(balls.room), jnp.int32), lost)
+    find = _by_grid if loops_cost_nothing() else _of_all
+    operands = stop_gradient((center, radius, reach))
+    return one_by_one(functools.partial(find, balls), *operands)
+
+
+def _by_grid(balls: Balls, center: Array, radius: Array, reach: Array) -> NearPairs:
+    n, i32 = len(balls.body), jnp.int32
+    small = np.ones(n, bool)
+    small[list(balls.large)] = False
+    table = 1 << int(np.ceil(np.log2(max(2 * n, 2))))
+    width = 2 * jnp.max(jnp.where(small, radius, 0.0)) + reach
+    cell = jnp.clip(jnp.floor(center / width), -_FARTHEST, _FARTHEST).astype(i32)
+    order = np.concatenate([np.array(balls.large, int), np.flatnonzero(small)])
+    # The last place is the chain of the large balls, into which all others look too.
+    arrays = (order, balls.rank, balls.kind, balls.body)
+    order, rank, kind, body = (jnp.asarray(x, i32) for x in arrays)
+    small = jnp.asarray(small)
+    group, start, room = (jnp.asarray(x, i32) for x in (balls.group, balls.start, balls.room))
+    forbidden, cells = jnp.asarray(balls.forbidden, i32), jnp.asarray(_CELLS)
+    looks = len(_CELLS) + bool(balls.large)
+
+    def place(c):
+        x, y, z = (c[k] * i32(_PRIMES[k]) for k in range(3))
+        return (x ^ y ^ z) & (table - 1)
+
+    def enter(turn, carry):
+        head, after, *found = carry
+        i = order[turn]
+        x, r, own = center[i], radius[i], cell[i]
+
+        def look(k, found):
+            c = own + cells[jnp.minimum(k, len(_CELLS) - 1)]
+            apart = k == len(_CELLS)
+
+            def walk(state):
+                j, first, second, count, lost = state
+                d, bound = center[j] - x, radius[j] + r
+                distance2, here = jnp.sum(d * d), apart | jnp.all(cell[j] == c)
+                near = here & (distance2 < (bound + reach) ** 2)
+                a, b = body[i], body[j]
+                near = near & (a != b)
+                near = near & ~jnp.any(forbidden[a] == b) & ~jnp.any(forbidden[b] == a)
+                g = group[kind[i], kind[j]]
+                number = count[g]
+                fits = number < room[g]
+                m = start[g] + jnp.minimum(number, room[g] - 1)
+                ahead, writes = rank[i] < rank[j], near & fits
+                one, other = jnp.where(ahead, i, j), jnp.where(ahead, j, i)
+                overlap = jnp.maximum(bound - _MISSED, 0.0)
+                return (
+                    after[j],
+                    first.at[m].set(jnp.where(writes, one, first[m])),
+                    second.at[m].set(jnp.where(writes, other, second[m])),
+                    count.at[g].set(count[g] + writes.astype(i32)),
+                    lost | (near & ~fits & (distance2 < overlap * overlap)),
+                )
+
+            begin = head[jnp.where(apart, table, place(c))]
+            return lax.while_loop(lambda s: s[0] >= 0, walk, (begin, *found))[1:]
+
+        found = lax.fori_loop(i32(0), i32(looks), look, tuple(found))
+        h = jnp.where(small[i], place(own), table)
+        return head.at[h].set(i), after.at[i].set(head[h]), *found
+
+    places = int(balls.start[-1])
+    empty = jnp.zeros(places, i32), jnp.zeros(places, i32), jnp.zeros(len(balls.room), i32)
+    begin = (jnp.full(table + 1, -1, i32), jnp.zeros(n, i32), *empty, jnp.asarray(False))
+    return NearPairs(*lax.fori_loop(i32(0), i32(n), enter, begin)[2:])
+
+
+def _of_all(balls: Balls, center: Array, radius: Array, reach: Array) -> NearPairs:
+    found, lost = [], jnp.asarray(False)
+    rank = balls.rank
+    allowed = balls.body[:, None] != balls.body[None]
+    barred = np.zeros((len(balls.forbidden),) * 2, bool)
+    for a, others in enumerate(balls.forbidden):
+        barred[a, others[others >= 0]] = True
+    barred = barred | barred.T
+    allowed &= ~barred[balls.body[:, None], balls.body[None]] & (rank[:, None] < rank[None])
+    group = balls.group[balls.kind[:, None], balls.kind[None]]
+    for g, room in enumerate(balls.room):
+        rows = np.unique(np.flatnonzero(np.any(allowed & (group == g), axis=1)))
+        columns = np.unique(np.flatnonzero(np.any(allowed & (group == g), axis=0)))
+        chosen = np.ix_(rows, columns)
+        d = center[rows][:, None] - center[columns][None]
+        bound = radius[rows][:, None] + radius[columns][None]
+        distance2 = jnp.sum(d * d, axis=-1)
+        near = (allowed & (group == g))[chosen] & (distance2 < (bound + reach) ** 2)
+        total = jnp.sum(near, dtype=jnp.int32)
+        flat = jnp.nonzero(near.ravel(), size=room, fill_value=0)[0].astype(jnp.int32)
+        exists = jnp.arange(room, dtype=jnp.int32) < total
+        one, other = (jnp.asarray(x, jnp.int32) for x in (rows, columns))
+        one, other = one[flat // len(columns)], other[flat % len(columns)]
+        found.append((jnp.where(exists, one, 0), jnp.where(exists, other, 0)))
+        overlap = jnp.maximum(bound - _MISSED, 0.0)
+        touching = near & (distance2 < overlap * overlap)
+        kept = jnp.sum(jnp.where(exists, touching.ravel()[flat], False))
+        lost = lost | (jnp.sum(touching) > kept)
+        found[-1] = (*found[-1], jnp.minimum(total, room))
+    first, second, count = zip(*found, strict=True)
+    first, second = (jnp.concatenate(x).astype(jnp.int32) for x in (first, second))
+    return NearPairs(first, second, jnp.stack(count).astype(jnp.int32), lost)
