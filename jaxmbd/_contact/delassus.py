@@ -1,4 +1,4 @@
-"""The Delassus operator S of contacts, as a matrix or as a product of sparse factors.
+"""The Delassus operator S of contacts, as a matrix or as a product of factors, dense or sparse.
 
 Solvers need only products S lam, single rows, and solutions x of
 
@@ -19,7 +19,7 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int, PyTree
+from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from .._compiler import apply, contract, general_inverse
 from .._linalg import annihilate, iterate
@@ -80,13 +80,20 @@ class AbstractDelassus(eqx.Module):
     def solve_transposed(self, factor: PyTree, P: Blocks, r: Impulses) -> Impulses:
         """Solve (C^T + S P^T) x = r."""
 
+    def prepared(self, needed: Bool[Array, ""]) -> "AbstractDelassus":
+        """Return S with all that `factorise` asks for, if it is `needed`."""
+        del needed
+        return self
+
     def proximal_solve(self, C: Blocks, P: Blocks, r: Impulses, rho: Float[Array, ""]) -> Impulses:
         """Solve (C + P S) x = r, which may be singular, approximately: with S + rho for S."""
         compliant = self.plus(rho * jnp.broadcast_to(jnp.eye(C.shape[1], dtype=C.dtype), C.shape))
         factor = compliant.factorise(C, P)
         x = compliant.solve(factor, P, r)
         # One refinement removes the error of rho where the matrix is regular.
-        return x + compliant.solve(factor, P, r - _apply(C, x) - _apply(P, self.times(x)))
+        return x + compliant.solve(
+            factor, P, r - apply_blocks(C, x) - apply_blocks(P, self.times(x))
+        )
 
 
 class DenseDelassus(AbstractDelassus):
@@ -148,11 +155,11 @@ class FactoredDelassus(AbstractDelassus):
     own: Blocks
 
     def times(self, lam):
-        return self.Y.rows(self.Y.reaction(lam)) + _apply(self.own, lam)
+        return self.Y.rows(self.Y.reaction(lam)) + apply_blocks(self.own, lam)
 
     def magnitude(self, lam):
         lam, Y = jnp.abs(lam), jax.tree.map(jnp.abs, self.Y)
-        return Y.rows(Y.reaction(lam)) + _apply(jnp.abs(self.own), lam)
+        return Y.rows(Y.reaction(lam)) + apply_blocks(jnp.abs(self.own), lam)
 
     def blocks(self):
         return self.Y.squares() + self.own
@@ -176,21 +183,21 @@ class FactoredDelassus(AbstractDelassus):
         return self.Y.one(i).rows(u)[0] + self.own[i] @ lam[i]
 
     def factorise(self, C, P):
-        C_inv = jax.vmap(general_inverse)(C + _product(P, self.own))[0]
-        K = self.Y.gram(_product(C_inv, P))
+        C_inv = jax.vmap(general_inverse)(C + product_blocks(P, self.own))[0]
+        K = self.Y.gram(product_blocks(C_inv, P))
         return C_inv, general_inverse(K + jnp.eye(len(K), dtype=C.dtype))[0]
 
     def solve(self, factor, P, r):
         C_inv, K_inv = factor
-        x = _apply(C_inv, r)
+        x = apply_blocks(C_inv, r)
         u = apply(K_inv, self.Y.reaction(x))
-        return x - _apply(C_inv, _apply(P, self.Y.rows(u)))
+        return x - apply_blocks(C_inv, apply_blocks(P, self.Y.rows(u)))
 
     def solve_transposed(self, factor, P, r):
         C_inv, K_inv = factor
-        x = _apply(_transposed(C_inv), r)
-        u = apply(K_inv.T, self.Y.reaction(_apply(_transposed(P), x)))
-        return x - _apply(_transposed(C_inv), self.Y.rows(u))
+        x = apply_blocks(transposed_blocks(C_inv), r)
+        u = apply(K_inv.T, self.Y.reaction(apply_blocks(transposed_blocks(P), x)))
+        return x - apply_blocks(transposed_blocks(C_inv), self.Y.rows(u))
 
 
 class GroupInverse(eqx.Module):
@@ -207,24 +214,25 @@ class GroupInverse(eqx.Module):
     factor: PyTree
 
     def __init__(self, S: AbstractDelassus, C: Blocks, P: Blocks):
-        self.S, self.C, self.P = S, C, P
+        self.C, self.P = C, P
         self.epsilon = jnp.asarray(jnp.finfo(C.dtype).eps ** _PROXIMAL, C.dtype)
         eye = jnp.eye(C.shape[1], dtype=C.dtype)[None]
+        self.S = S = S.prepared(jnp.array(True))
         self.factor = S.factorise(C + self.epsilon * eye, P)
 
     def solve(self, r: Impulses) -> Impulses:
         """Return the solution x."""
         return self._iterated(
-            lambda x: _apply(self.C, x) + _apply(self.P, self.S.times(x)),
+            lambda x: apply_blocks(self.C, x) + apply_blocks(self.P, self.S.times(x)),
             lambda r: self.S.solve(self.factor, self.P, r),
             r,
         )
 
     def solve_transposed(self, r: Impulses) -> Impulses:
         """Return the solution x of H^T x = r."""
-        C, P = _transposed(self.C), _transposed(self.P)
+        C, P = transposed_blocks(self.C), transposed_blocks(self.P)
         return self._iterated(
-            lambda x: _apply(C, x) + self.S.times(_apply(P, x)),
+            lambda x: apply_blocks(C, x) + self.S.times(apply_blocks(P, x)),
             lambda r: self.S.solve_transposed(self.factor, self.P, r),
             r,
         )
@@ -241,13 +249,13 @@ def _on_diagonal(blocks: Blocks) -> Float[Array, "contacts d contacts d"]:
     return blocks[:, :, None] * eye[:, None, :, None]
 
 
-def _product(A: Blocks, B: Blocks) -> Blocks:
+def product_blocks(A: Blocks, B: Blocks) -> Blocks:
     return contract("cij,cjk->cik", A, B)
 
 
-def _apply(A: Blocks, x: Impulses) -> Impulses:
+def apply_blocks(A: Blocks, x: Impulses) -> Impulses:
     return contract("cij,cj->ci", A, x)
 
 
-def _transposed(A: Blocks) -> Blocks:
+def transposed_blocks(A: Blocks) -> Blocks:
     return jnp.swapaxes(A, 1, 2)

@@ -8,20 +8,30 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .._compiler import contract, each, product, root, stop_gradient
+from .._compiler import contract, each, loops_cost_nothing, product, root, stop_gradient
 from .._linalg import BlockDiagonal, ConstraintOperator, block_whitener, dense
 from .._types import Rows, Velocity
-from .delassus import AbstractDelassus, DenseDelassus, FactoredDelassus, GroupInverse
+from .delassus import (
+    AbstractDelassus,
+    DenseDelassus,
+    FactoredDelassus,
+    GroupInverse,
+)
 from .newton import natural_derivative
 from .problem import ContactProblem, Groups
 from .rows import (
     AbstractContactJacobian,
+    BodyContactJacobian,
     DenseContactJacobian,
     Impulses,
 )
+from .sparse_delassus import HeldRows, SparseDelassus
 
 # With more contact rows for each velocity, systems of the velocities' size are cheaper.
 _MANY = 2 / 3
+
+# Beside equality rows, up to this many contact rows S is no larger as a matrix than as a program.
+_SPARSE = 100
 
 
 class ContactEquations(eqx.Module):
@@ -75,14 +85,21 @@ def delassus(
     """Return S without compliance, in the form with the smaller systems, constant to
     derivatives."""
     operator, J = stop_gradient((operator, J))
-    M, forces = operator.M, J.matrix()
-    n, shape, dtype = forces.shape[0], (forces.shape[0] // d, d), forces.dtype
+    M, (count, dtype) = operator.M, (J.contacts, operator.M.dtype)
+    n, shape = count * d, (count, d)
     own = jnp.zeros((*shape, d), dtype)
     many = n > _MANY * M.shape[0]
+    if isinstance(J, BodyContactJacobian) and loops_cost_nothing():
+        whitened = operator.whitened()
+        if whitened is not None and (rows == 0 or n > _SPARSE):
+            Y = J.whitened(whitened.root.whitener())
+            held = HeldRows.of(operator, J, whitened) if whitened.K.elements else None
+            return SparseDelassus.of(Y, own, held)
     if rows == 0 and isinstance(M, BlockDiagonal):
         W = block_whitener(M.blocks)[0] if M.root is None else M.root.whitener()
         Y = J.whitened(W)
         return FactoredDelassus(Y, own) if many else DenseDelassus(Y.products())
+    forces = J.matrix()
     S = None if many else operator.mobility(forces)
     if S is not None:
         return DenseDelassus(S.reshape(*shape, *shape))

@@ -107,6 +107,10 @@ class ContactProblem(eqx.Module):
         smoothing = None if smoothing is None else smoothing * scale
         return cls(S, b * scale[:, None], mu, scale, smoothing, held, groups)
 
+    def prepared(self, needed: Bool[Array, ""]) -> "ContactProblem":
+        """Return the problem with S ready to be factorised, if it is `needed`."""
+        return eqx.tree_at(lambda p: p.S, self, self.S.prepared(needed))
+
     def proximal(self, centre: Impulses, rho: Float[Array, ""]) -> "ContactProblem":
         """Return the problem with rho (lam - centre) added to z."""
         count, d = self.b.shape

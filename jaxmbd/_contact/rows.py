@@ -10,10 +10,19 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Shaped
 
-from .._compiler import contract, product, rows_at
+from .._compiler import (
+    contract,
+    each,
+    entry,
+    loops_cost_nothing,
+    product,
+    replaced,
+    rows_at,
+    total,
+)
 from .._equations import equations
 from .._inputs import conform
-from .._linalg import picks, put_rows
+from .._linalg import picks, put_rows, sparse_lu
 from .._system import AbstractSystem
 from .._types import Coordinates, Force, RealScalarLike, Velocity
 from .identity import Pairs, known_again
@@ -21,12 +30,20 @@ from .law import ContactLaw
 
 Impulses = Float[Array, "contacts d"]
 
+# Up to this many ends of contacts times bodies, J is an array.
+_FEW = 256
+
 # Gap [m] given to a contact that does not exist in some pose.
 ABSENT = 1e6
 
 
 class AbstractContactJacobian(eqx.Module):
     """The Jacobian J of the contacts, as operations."""
+
+    @property
+    @abc.abstractmethod
+    def contacts(self) -> int:
+        """The number of contacts."""
 
     @abc.abstractmethod
     def rows(self, v: Velocity) -> Float[Array, "contacts d"]:
@@ -74,6 +91,10 @@ class DenseContactJacobian(AbstractContactJacobian):
 
     J: Float[Array, "contacts d nv"]
 
+    @property
+    def contacts(self):
+        return self.J.shape[0]
+
     def rows(self, v):
         return self.J @ v
 
@@ -115,6 +136,10 @@ class BodyContactJacobian(AbstractContactJacobian):
     count: int = eqx.field(static=True)
 
     @property
+    def contacts(self):
+        return self.blocks.shape[1]
+
+    @property
     def size(self) -> int:
         """Number of velocities of a body."""
         return self.blocks.shape[-1]
@@ -124,7 +149,8 @@ class BodyContactJacobian(AbstractContactJacobian):
         cls, blocks: Array, bodies: np.ndarray | Array, count: int
     ) -> AbstractContactJacobian:
         """Return J, as an array if it is so small that products with it take no longer."""
-        here = picks(bodies, count, blocks.dtype)
+        few = bodies.size * count <= _FEW
+        here = picks(bodies, count, blocks.dtype) if few else None
         if here is None:
             return cls(blocks, jnp.asarray(bodies), count)
         J = functools.reduce(
@@ -137,13 +163,34 @@ class BodyContactJacobian(AbstractContactJacobian):
         return DenseContactJacobian(J.reshape(*J.shape[:2], blocks.shape[-1] * count))
 
     def rows(self, v):
-        of_ends = jnp.pad(v.reshape(self.size, self.count), ((0, 0), (0, 1)))[:, self.bodies]
-        return jnp.einsum("ecdj,jec->cd", self.blocks, of_ends)
+        table = jnp.pad(v.reshape(self.size, self.count), ((0, 0), (0, 1)))
+        if not loops_cost_nothing():
+            return jnp.einsum("ecdj,jec->cd", self.blocks, table[:, self.bodies])
+        table, ends = table.T, range(self.blocks.shape[0])
+
+        def one(k, z):
+            at = [(entry(self.blocks[e], k), entry(table, self.bodies[e, k])) for e in ends]
+            return replaced(z, total(jnp.sum(J * v[None], axis=1) for J, v in at), k)
+
+        return jax.lax.fori_loop(0, self.contacts, one, jnp.zeros(self.blocks.shape[1:3], v.dtype))
 
     def reaction(self, lam):
+        if loops_cost_nothing():
+            return self._reaction_by_loop(lam)
         wrenches = jnp.einsum("ecdj,cd->jec", self.blocks, lam)
         table = jnp.zeros((self.size, self.count + 1), lam.dtype).at[:, self.bodies].add(wrenches)
         return table[:, : self.count].ravel()
+
+    def _reaction_by_loop(self, lam: Impulses) -> Force:
+        def one(k, table):
+            for e in range(self.blocks.shape[0]):
+                wrench = jnp.sum(entry(self.blocks[e], k) * entry(lam, k)[:, None], axis=0)
+                body = self.bodies[e, k]
+                table = replaced(table, entry(table, body) + wrench, body)
+            return table
+
+        table = jnp.zeros((self.count + 1, self.size), lam.dtype)
+        return jax.lax.fori_loop(0, self.contacts, one, table)[: self.count].T.ravel()
 
     def matrix(self):
         shape = self.blocks.shape[1:3]
@@ -165,12 +212,15 @@ class BodyContactJacobian(AbstractContactJacobian):
         return BodyContactJacobian(blocks, self.bodies, self.count)
 
     def squares(self):
-        found = jnp.zeros((*self.blocks.shape[1:3], self.blocks.shape[2]), self.blocks.dtype)
-        for e, f in self._pairs():
-            same = (self.bodies[e] == self.bodies[f]) & (self.bodies[e] < self.count)
-            own = jnp.sum(self.blocks[e, :, :, None] * self.blocks[f, :, None], axis=-1)
-            found = found + jnp.where(same[:, None, None], own, 0.0)
-        return found
+        def of_contact(both):
+            blocks, bodies = both
+            found = []
+            for e, f in self._pairs():
+                same = (bodies[e] == bodies[f]) & (bodies[e] < self.count)
+                found.append(jnp.where(same, sparse_lu.times(blocks[e], blocks[f].T), 0.0))
+            return total(found)
+
+        return each(of_contact, (jnp.moveaxis(self.blocks, 1, 0), self.bodies.T))
 
     def products(self):
         # Contacts of the same bodies are coupled.
@@ -182,6 +232,11 @@ class BodyContactJacobian(AbstractContactJacobian):
             both = jnp.einsum("cij,klj->cikl", self.blocks[e], self.blocks[f])
             found = found + jnp.where(same[:, None, :, None], both, 0.0)
         return found
+
+    @property
+    def pairs_of_ends(self) -> list[tuple[int, int]]:
+        """All pairs of different ends."""
+        return list(itertools.combinations(range(self.blocks.shape[0]), 2))
 
     def gram(self, W):
         # In the order of the table of velocities: components first.

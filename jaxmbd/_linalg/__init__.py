@@ -1,8 +1,10 @@
+from . import sparse_lu as sparse_lu
 from .automatic import Automatic as Automatic
 from .base import AbstractConstraintSolver as AbstractConstraintSolver
 from .base import AbstractEquationMap as AbstractEquationMap
 from .base import ConstraintEquations as ConstraintEquations
 from .base import MatrixMap as MatrixMap
+from .base import WhitenedRows as WhitenedRows
 from .block_sparse import BlockSparse as BlockSparse
 from .block_sparse import block_whitener as block_whitener
 from .blocks import BlockDiagonal as BlockDiagonal

@@ -47,6 +47,9 @@ class Automatic(AbstractConstraintSolver):
     def mobility(self, factor, forces):
         return factor.solver.mobility(factor.factor, forces)
 
+    def whitened(self, factor):
+        return factor.solver.whitened(factor.factor)
+
     def allows_dependent(self, factor):
         return factor.solver.allows_dependent(factor.factor)
 

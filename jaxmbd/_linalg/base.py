@@ -9,7 +9,7 @@ from jaxtyping import Array, Bool, Float
 from .._extensible import Extensible
 from .._results import RESULTS
 from .._types import Force, Rows, Velocity
-from .blocks import dense
+from .blocks import BlockRoot, BlockRows, dense
 
 
 class ConstraintEquations(NamedTuple):
@@ -32,6 +32,17 @@ class ConstraintEquations(NamedTuple):
     def dense(self) -> "ConstraintEquations":
         """The same equations, as arrays."""
         return self._replace(M=dense(self.M), J=dense(self.J))
+
+
+class WhitenedRows(NamedTuple):
+    """Rows of many bodies in coordinates in which the mass is 1.
+
+    **Fields:** `root`: R with R R^T = M^-1; `K` = J R; compliance `E`, `None` for rigid rows. Rows
+    of shared inertia (see `CoupledBlocks`) follow the others."""
+
+    root: BlockRoot
+    K: BlockRows
+    E: Rows | None
 
 
 class AbstractEquationMap(eqx.Module):
@@ -104,6 +115,11 @@ class AbstractConstraintSolver(Extensible):
         """The powers F A F^T of forces F in the rows, at the accelerations a = A f of `solve` for
         r = 0; `None` if the factor gives them at no less cost than one solve for each force."""
         del factor, forces
+        return None
+
+    def whitened(self, factor: Any) -> WhitenedRows | None:
+        """The rows of a factor by sparse blocks; `None` for a factor of arrays."""
+        del factor
         return None
 
     def cutoff_given(self) -> bool:

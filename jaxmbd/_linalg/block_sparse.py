@@ -27,7 +27,7 @@ from .._compiler import (
 from .._inputs import at_least, checked, positive
 from .._results import RESULTS
 from .._types import Rows
-from .base import AbstractConstraintSolver, ConstraintEquations
+from .base import AbstractConstraintSolver, ConstraintEquations, WhitenedRows
 from .blocks import (
     BlockDiagonal,
     BlockRoot,
@@ -248,6 +248,9 @@ class BlockSparse(AbstractConstraintSolver):
         # Of the rows that close loops, S remains.
         z = Z[n:].reshape(-1, len(forces))
         return found - product(z.T, product(rest.solution, z))
+
+    def whitened(self, factor):
+        return WhitenedRows(factor.root, factor.K, factor.E)
 
     def _extended(self, factor, r):
         """r, followed by zeros for the rows of shared inertia."""

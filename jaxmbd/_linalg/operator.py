@@ -23,6 +23,7 @@ from .base import (
     AbstractEquationMap,
     ConstraintEquations,
     MatrixMap,
+    WhitenedRows,
 )
 from .block_sparse import BlockSparse
 from .blocks import BlockDiagonal, BlockRows, CoupledBlocks
@@ -122,6 +123,10 @@ class ConstraintOperator(eqx.Module):
     def mobility(self, forces: Float[Array, "n nv"]) -> Float[Array, "n n"] | None:
         """See `AbstractConstraintSolver`; constant to derivatives."""
         return self.solver.mobility(*jax.lax.stop_gradient((self.factor, forces)))
+
+    def whitened(self) -> WhitenedRows | None:
+        """See `AbstractConstraintSolver`; constant to derivatives."""
+        return self.solver.whitened(jax.lax.stop_gradient(self.factor))
 
     def correct(self, r: Rows, like: Velocity) -> tuple[Velocity, Rows]:
         """(d, mu) with d = M^-1 J^T mu and J d = r: the change d of least kinetic energy

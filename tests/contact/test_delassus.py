@@ -1,13 +1,23 @@
-"""The two forms of the Delassus operator of contacts, against NumPy."""
+"""The forms of the Delassus operator of contacts, against NumPy."""
+
+import itertools
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import scipy.linalg
 
-from jaxmbd._contact.delassus import DenseDelassus, FactoredDelassus, GroupInverse
+import jaxmbd as mbd
+from jaxmbd._contact.delassus import (
+    DenseDelassus,
+    FactoredDelassus,
+    GroupInverse,
+)
 from jaxmbd._contact.rows import BodyContactJacobian, DenseContactJacobian
+from jaxmbd._contact.sparse_delassus import HeldRows, SparseDelassus
+from jaxmbd._methods.point import point
 
 COUNT, D, BODIES = 7, 3, 2
 N = COUNT * D
@@ -36,11 +46,18 @@ def jacobian(kind):
 
 
 def forms(kind):
-    """S as a product and as a matrix; its rank is 12 of 21 but for what `own` adds."""
+    """S as a product, of sparse factors too, and as a matrix; its rank is 12 of 21 but for what
+    `own` adds."""
     Y, matrix, _ = jacobian(kind)
     matrix = np.asarray(matrix) @ np.asarray(matrix).T
-    product = FactoredDelassus(Y, jax.device_put(np.zeros((COUNT, D, D))))
-    return product, DenseDelassus(jax.device_put(matrix.reshape(COUNT, D, COUNT, D))), matrix
+    none = jax.device_put(np.zeros((COUNT, D, D)))
+    found = [
+        FactoredDelassus(Y, none),
+        DenseDelassus(jax.device_put(matrix.reshape(none.shape[:2] * 2))),
+    ]
+    if kind == "bodies":
+        found.append(SparseDelassus.of(Y, none))
+    return *found, matrix
 
 
 def blocks_of(seed, scale=1.0):
@@ -107,7 +124,7 @@ def test_solutions():
 
     @jax.jit
     def regular(S, C, P, own, r):
-        S = S.plus(own)
+        S = S.plus(own).prepared(jnp.array(True))
         factor = S.factorise(C, P)
         return S.solve(factor, P, r), S.solve_transposed(factor, P, r)
 
@@ -118,6 +135,7 @@ def test_solutions():
 
     @jax.jit
     def proximal(S, C, P, r):
+        S = S.prepared(jnp.array(True))
         return S.times(S.proximal_solve(C, P, r, jnp.array(3e-6)))
 
     for S in both:
@@ -134,3 +152,48 @@ def test_solutions():
         np.testing.assert_allclose(
             proximal(S, 0 * stick, stick, reached), reached, rtol=1e-6, atol=1e-6
         )
+
+
+@pytest.mark.parametrize("closed", [True, pytest.param(False, marks=pytest.mark.slow)])
+def test_joints_and_contacts_in_one_graph(closed):
+    """A chain in a closed loop, with redundant rows in a singular pose, or open, with contacts
+    between its links and the ground: J A J^T with the accelerations A f that keep the rows, from M
+    and the rows alone."""
+    inertia = mbd.Inertia.box(size=[0.3, 0.1, 0.2], mass=1.0)
+    bodies = [mbd.Body(f"{i}", inertia, position=[0.3 * i, 0.1 * i**2, 0.0]) for i in range(5)]
+    pairs = [*itertools.pairwise(bodies), *([(bodies[0], bodies[-1])] * closed)]
+    joints = [
+        mbd.Revolute(f"{i}", *pair, point=[0.3 * i + 0.1, 0.0, 0.1], axis=[0.0, 0.0, 1.0])
+        for i, pair in enumerate(pairs)
+    ]
+    mechanism = mbd.Mechanism(bodies, joints)
+    state, count = mechanism.state(), 4
+    blocks = random(20, 2, count, D, 6)
+    ends = np.array([[5, 0, 1, 5], [0, 3, 4, 2]])
+    P = np.eye(D) + 0.2 * random(21, count, D, D)
+
+    @eqx.filter_jit
+    def found(state, blocks, r):
+        here = point(mechanism, None, state.t, state.q, state.v)
+        operator = here.operator(mbd.solvers.BlockSparse())
+        J = BodyContactJacobian(blocks, jnp.asarray(ends), 5)
+        rows = operator.whitened()
+        Y = J.whitened(rows.root.whitener())
+        S = SparseDelassus.of(Y, jnp.zeros_like(P), HeldRows.of(operator, J, rows))
+        S = S.scaled(jnp.full(r.shape, 0.5)).prepared(jnp.array(True))
+        inverse = GroupInverse(S, jnp.broadcast_to(jnp.eye(D), P.shape), jnp.asarray(P))
+        both = inverse.solve(r), inverse.solve_transposed(r)
+        return here.dense(), J.matrix(), S.times(r), S.blocks(), *both
+
+    r = random(22, count, D)
+    here, J, times, own, x, z = found(state, jnp.asarray(blocks), jnp.asarray(r))
+    M, J, rows = np.asarray(here.M), 0.5 * np.asarray(J), np.asarray(here.rows.J)
+    assert (len(rows), np.linalg.matrix_rank(rows)) == ((25, 21) if closed else (20, 20))
+    free = scipy.linalg.null_space(rows)
+    matrix = J @ free @ np.linalg.solve(free.T @ M @ free, free.T @ J.T)
+    np.testing.assert_allclose(np.ravel(times), matrix @ r.ravel(), atol=1e-9)
+    kept = scipy.linalg.block_diag(*np.ones((count, D, D))) > 0
+    np.testing.assert_allclose(scipy.linalg.block_diag(*own)[kept], matrix[kept], atol=1e-9)
+    H = np.eye(count * D) + scipy.linalg.block_diag(*P) @ matrix
+    np.testing.assert_allclose(np.ravel(x), np.linalg.solve(H, r.ravel()), rtol=1e-7, atol=1e-9)
+    np.testing.assert_allclose(np.ravel(z), np.linalg.solve(H.T, r.ravel()), rtol=1e-7, atol=1e-9)

@@ -3,6 +3,7 @@
 import re
 import sys
 
+import jax
 import numpy as np
 import pytest
 from refusals import Plane
@@ -47,6 +48,13 @@ def test_joints_and_contacts_are_named():
     ).groups()
     assert abs(float(at)) < 1e-12
     assert (float(lower), float(upper)) == (0.3, 2.0)
+
+
+def test_overlaps_are_named_while_a_caller_is_traced():
+    mechanism = knee()
+    q = mechanism.state().q
+    with pytest.raises(Exception, match="outside of their limits"):
+        jax.jit(lambda v: simulate(mechanism, mbd.State(0.0, q, v)))(mechanism.state().v)
 
 
 def test_springs_may_overlap():

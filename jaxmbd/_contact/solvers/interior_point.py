@@ -108,6 +108,7 @@ class InteriorPoint(AbstractContactSolver):
         rho = jnp.asarray(_FIRST, guess.dtype)
         slack = rounding(problem, guess)
         going = residual > slack
+        problem = problem.prepared(going)
         start = _Reached(none, guess, residual, slack, guess, residual, rho, none, going)
         end = jax.lax.while_loop(lambda at: at.going, attempt, start)
         accepted = end.residual <= self.tolerance + end.slack

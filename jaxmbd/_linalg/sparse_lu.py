@@ -1,0 +1,349 @@
+"""LU factors of a sparse matrix of blocks, whose pattern is known at runtime only.
+
+Contacts come and go, so the order of elimination cannot be found before a simulation starts. It is
+found here by the same loops that factorise: nodes of least degree go first (Markowitz's rule of
+least fill, with a degree that rises only where no node has less). The pattern is symmetric, the
+values need not be. A factorisation costs what its fill costs: in stacks and walls, and where many
+bodies touch the ground, in proportion to the number of nodes.
+
+On CPUs XLA compiles all loops here as one function, in which an iteration costs its arithmetic, if
+no array is copied in them. So an update reads only the place that it writes, values that several
+updates use are results of a loop of one turn, and nothing is a gather, scatter or sort.
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int
+
+from .._compiler import entry, general_inverse, replaced
+
+_loop = jax.lax.fori_loop
+
+# Edges for each node and link for which there is room, and pairs of neighbours for each node.
+_EDGES, _PAIRS = 10, 80
+
+# The largest number of neighbours of a node: this, and for each node one more up to the second.
+_WIDE, _WIDEST = 24, 160
+
+
+class Order(NamedTuple):
+    """The order of elimination, and the edges that it meets. An edge joins two nodes, whichever is
+    eliminated first.
+
+    - `nodes`: in their order.
+    - `start`: where the neighbours of each of them begin that are eliminated after it, among
+      `neighbours` and `edges`.
+    - `pairs`: the edges between each two of these neighbours, from `pair_start` on: of the first
+      one with all after it, then of the second, and so on.
+    - `of_link`: the edge of each given link.
+    - `overflow`: whether there was no room for all edges.
+    """
+
+    nodes: Int[Array, " nodes"]
+    start: Int[Array, " nodes+1"]
+    neighbours: Int[Array, " edges"]
+    edges: Int[Array, " edges"]
+    pairs: Int[Array, " pairs"]
+    pair_start: Int[Array, " nodes+1"]
+    of_link: Int[Array, " links"]
+    overflow: Bool[Array, ""]
+
+    @classmethod
+    def none(cls, nodes: int, links: int) -> "Order":
+        """An order of no use, with the shapes of one."""
+        edges, pairs = _EDGES * nodes + links, _PAIRS * nodes
+        sizes = (nodes, nodes + 1, edges, edges, pairs, nodes + 1, links)
+        return cls._make([*(jnp.zeros(size, jnp.int32) for size in sizes), jnp.array(False)])
+
+
+class _Graph(NamedTuple):
+    """The neighbours of each node, eliminated ones included, with the edges to them; how many there
+    are, and how many of them are left (`degree`); and the number of edges."""
+
+    near: Int[Array, "nodes wide"]
+    edge: Int[Array, "nodes wide"]
+    size: Int[Array, " nodes"]
+    degree: Int[Array, " nodes"]
+    edges: Int[Array, ""]
+
+    def joined(self, i: Array, j: Array, e: Array, new: Array) -> "_Graph":
+        """The graph with the edge e between i and j, if it is `new` (0 or 1)."""
+
+        def join(_, graph):
+            near, edge, size, degree, edges = graph
+            last = near.shape[1] - 1
+            for a, b in ((i, j), (j, i)):
+                place = jnp.minimum(size[a], last)
+                near, edge = near.at[a, place].set(b), edge.at[a, place].set(e)
+                size, degree = size.at[a].add(1), degree.at[a].add(1)
+            return _Graph(near, edge, size, degree, edges + 1)
+
+        return _loop(0, new, join, self)
+
+
+class _Search(NamedTuple):
+    """The search for an order: the node looked at, the degree up to which nodes are eliminated in
+    this round, and how many are eliminated."""
+
+    node: Array
+    limit: Array
+    done: Array
+    graph: _Graph
+    left: Int[Array, " nodes"]
+    ready: Int[Array, " nodes"]
+    mark: Int[Array, " nodes"]
+    order: Order
+    end: Array
+    pairs: Array
+
+
+def least_degree(
+    first: Int[Array, " links"], second: Int[Array, " links"], ready: Int[Array, " nodes"]
+) -> Order:
+    """The order of elimination of a matrix with the `links` (first, second) between nodes. Links of
+    a node with itself, or with a number past the end, are none. A node that is not `ready` (0) is
+    eliminated after one of its neighbours, since its pivot is 0 before."""
+    nodes, links = ready.shape[0], first.shape[0]
+    order = Order.none(nodes, links)
+    most_edges, most_pairs = order.edges.shape[0], order.pairs.shape[0]
+    wide = min(_WIDE + nodes, _WIDEST)
+    zeros = jnp.zeros(nodes, jnp.int32)
+    table = jnp.zeros((nodes, wide), jnp.int32)
+    graph = _Graph(table, table, zeros, zeros, jnp.int32(0))
+    once = jnp.minimum(ready[0] + 1, 1)  # 1, but unknown to the compiler
+
+    def of_link(k, carry):
+        graph, edge_of = carry
+        i, j = entry(first, k), entry(second, k)
+        exists = (i < nodes) & (j < nodes) & (i != j)
+        i, j = jnp.minimum(i, nodes - 1), jnp.minimum(j, nodes - 1)
+        end = jnp.where(exists, jnp.minimum(graph.size[i], wide), 0)
+
+        def search(_, found):
+            def look(k, found):
+                return jnp.where(graph.near[i, k] == j, graph.edge[i, k], found)
+
+            return _loop(0, end, look, found)
+
+        found = _loop(0, once, search, jnp.int32(-1))
+        e = jnp.where(found < 0, jnp.minimum(graph.edges, most_edges - 1), found)
+        graph = graph.joined(i, j, e, (exists & (found < 0)).astype(jnp.int32))
+        return graph, replaced(edge_of, e, k)
+
+    graph, edge_of = _loop(0, links, of_link, (graph, order.of_link))
+
+    def eliminate(_, s: _Search) -> _Search:
+        v, begin = s.node, s.end
+        left = s.left.at[v].set(0)
+
+        def take(m, carry):
+            neighbours, edges, degree, ready, end = carry
+            u, e = s.graph.near[v, m], s.graph.edge[v, m]
+
+            def put(_, carry):
+                neighbours, edges, degree, ready = carry
+                place = jnp.minimum(end, most_edges - 1)
+                return (
+                    neighbours.at[place].set(u),
+                    edges.at[place].set(e),
+                    degree.at[u].add(-1),
+                    ready.at[u].set(1),
+                )
+
+            here = left[u]
+            return *_loop(0, here, put, (neighbours, edges, degree, ready)), end + here
+
+        size = jnp.minimum(s.graph.size[v], wide)
+        carry = (s.order.neighbours, s.order.edges, s.graph.degree, s.ready, begin)
+        neighbours, edges, degree, ready, end = _loop(0, size, take, carry)
+        end = jnp.minimum(end, most_edges)
+
+        def of_neighbour(m, carry):
+            """The edges between this neighbour and those after it."""
+            graph, mark, pairs, count = carry
+            i = neighbours[m]
+
+            def marked(graph, mark, value):
+                def one(k, mark):
+                    return mark.at[graph.near[i, k]].set(value(graph.edge[i, k]))
+
+                return _loop(0, jnp.minimum(graph.size[i], wide), one, mark)
+
+            before = graph
+            mark = marked(before, mark, lambda e: e + 1)
+
+            def pair(n, carry):
+                graph, pairs, count = carry
+                j = neighbours[n]
+                found = mark[j] - 1
+                e = jnp.where(found < 0, jnp.minimum(graph.edges, most_edges - 1), found)
+                graph = graph.joined(i, j, e, (found < 0).astype(jnp.int32))
+                place = jnp.minimum(count, most_pairs - 1)
+                return graph, pairs.at[place].set(e), count + 1
+
+            graph, pairs, count = _loop(m + 1, end, pair, (graph, pairs, count))
+            return graph, marked(graph, mark, jnp.zeros_like), pairs, count
+
+        carry = (s.graph._replace(degree=degree), s.mark, s.order.pairs, s.pairs)
+        graph, mark, pairs, pair_count = _loop(begin, end, of_neighbour, carry)
+        count = s.done + 1
+        order = s.order._replace(
+            nodes=s.order.nodes.at[s.done].set(v),
+            start=s.order.start.at[count].set(end),
+            neighbours=neighbours,
+            edges=edges,
+            pairs=pairs,
+            pair_start=s.order.pair_start.at[count].set(pair_count),
+            overflow=s.order.overflow | (s.graph.size[v] > wide),
+        )
+        return s._replace(
+            done=count,
+            graph=graph,
+            left=left,
+            ready=ready,
+            mark=mark,
+            order=order,
+            end=end,
+            pairs=pair_count,
+        )
+
+    def visit(s: _Search) -> _Search:
+        now = (s.left[s.node] * s.ready[s.node] > 0) & (s.graph.degree[s.node] <= s.limit)
+        s = _loop(0, now.astype(jnp.int32), eliminate, s)
+        last = s.node + 1 == nodes
+
+        def less(i, least):
+            there = s.left[i] * s.ready[i] > 0
+            return jnp.where(there, jnp.minimum(least, s.graph.degree[i]), least)
+
+        least = _loop(0, jnp.where(last, nodes, 0), less, jnp.int32(nodes))
+        return s._replace(
+            node=jnp.where(last, 0, s.node + 1), limit=jnp.where(last, least, s.limit)
+        )
+
+    none = jnp.int32(0)
+    s = _Search(
+        none,
+        none,
+        none,
+        graph,
+        zeros + 1,
+        ready.astype(jnp.int32),
+        zeros,
+        order._replace(of_link=edge_of),
+        none,
+        none,
+    )
+    s = jax.lax.while_loop(lambda s: s.done < nodes, visit, s)
+    full = (s.graph.edges >= most_edges) | (s.pairs > most_pairs) | (s.end >= most_edges)
+    return s.order._replace(overflow=s.order.overflow | full)
+
+
+class Blocks(NamedTuple):
+    """A matrix of blocks: those on the diagonal; and two for each edge, block 2 e at the row of the
+    node with the smaller number, block 2 e + 1 at the other one. After `factorise`: the inverses of
+    the pivots, and the blocks of L and U."""
+
+    diagonal: Float[Array, "nodes s s"]
+    edges: Float[Array, "blocks s s"]
+
+
+def place(row: Array, column: Array, edge: Array) -> Array:
+    """The place of a block among those of the edges."""
+    return 2 * edge + (row > column).astype(jnp.int32)
+
+
+def factorise(order: Order, A: Blocks) -> Blocks:
+    """A = L U, with L_iv = A_iv A_vv^-1 in the places of A_iv, U in the others."""
+    nodes, s = A.diagonal.shape[:2]
+    wide = min(_WIDE + nodes, _WIDEST)
+
+    def eliminate(k, carry):
+        D, off, X, U = carry
+        v, begin, end = order.nodes[k], order.start[k], order.start[k + 1]
+        pivot, _ = general_inverse(entry(D, v))
+        D = replaced(D, pivot, v)
+
+        def fetch(m, carry):
+            X, U = carry
+            i, e = order.neighbours[m], order.edges[m]
+            below = times(entry(off, place(i, v, e)), pivot)
+            return replaced(X, below, m - begin), replaced(U, entry(off, place(v, i, e)), m - begin)
+
+        X, U = _loop(begin, end, fetch, (X, U))
+
+        def row(m, carry):
+            D, off = carry
+            i, r = order.neighbours[m], m - begin
+            rest = end - m
+            # The pairs of this row stand after those of the rows before it.
+            first = order.pair_start[k] + r * (end - begin) - (r * (r + 1)) // 2
+
+            def column(n, off):
+                j = order.neighbours[m + n]
+                e = order.pairs[first + n - 1]
+                for a, b, x, y in ((i, j, r, r + n), (j, i, r + n, r)):
+                    at = place(a, b, e)
+                    off = replaced(off, entry(off, at) - times(entry(X, x), entry(U, y)), at)
+                return off
+
+            off = replaced(off, entry(X, r), place(i, v, order.edges[m]))
+            D = replaced(D, entry(D, i) - times(entry(X, r), entry(U, r)), i)
+            return D, _loop(1, rest, column, off)
+
+        return *_loop(begin, end, row, (D, off)), X, U
+
+    buffer = jnp.zeros((wide, s, s), A.edges.dtype)
+    return Blocks(*_loop(0, nodes, eliminate, (*A, buffer, buffer))[:2])
+
+
+def solve(
+    order: Order, LU: Blocks, y: Float[Array, "nodes s"], *, transposed: bool = False
+) -> Float[Array, "nodes s"]:
+    """x with A x = y, or with A^T x = y."""
+    nodes = y.shape[0]
+
+    def on(A, x):
+        return jnp.sum(A * x[:, None], 0) if transposed else jnp.sum(A * x[None], 1)
+
+    def lower(i, v, e):  # of the transpose, L is U^T
+        return entry(LU.edges, place(v, i, e) if transposed else place(i, v, e))
+
+    def upper(v, i, e):
+        return entry(LU.edges, place(i, v, e) if transposed else place(v, i, e))
+
+    def down(k, y):
+        v = order.nodes[k]
+        here = entry(y, v)
+        if transposed:
+            here = on(entry(LU.diagonal, v), here)
+            y = replaced(y, here, v)
+
+        def onto(m, y):
+            i = order.neighbours[m]
+            return replaced(y, entry(y, i) - on(lower(i, v, order.edges[m]), here), i)
+
+        return _loop(order.start[k], order.start[k + 1], onto, y)
+
+    def up(r, y):
+        k = nodes - 1 - r
+        v = order.nodes[k]
+
+        def less(m, x):
+            i = order.neighbours[m]
+            return x - on(upper(v, i, order.edges[m]), entry(y, i))
+
+        x = _loop(order.start[k], order.start[k + 1], less, entry(y, v))
+        return replaced(y, x if transposed else on(entry(LU.diagonal, v), x), v)
+
+    return _loop(0, nodes, up, _loop(0, nodes, down, y))
+
+
+def times(A: Float[Array, "m n"], B: Float[Array, "n k"]) -> Float[Array, "m k"]:
+    """A B of small blocks, written out: a sum of outer products."""
+    found = A[:, 0, None] * B[None, 0]
+    for k in range(1, A.shape[1]):
+        found = found + A[:, k, None] * B[None, k]
+    return found

@@ -1,0 +1,62 @@
+"""Contacts of many bodies, which are eliminated sparsely, against the same contacts as arrays."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import jaxmbd as mbd
+from jaxmbd._contact import rows
+
+RADIUS, COUNT, DT, STEPS = 0.1, 8, 2e-3, 20
+
+
+def pile():
+    """Two layers of four balls that nearly touch each other and the ground."""
+    inertia = mbd.Inertia.sphere(radius=RADIUS, mass=1.0)
+    rng = np.random.default_rng(0)
+    places = [
+        [2.02 * RADIUS * x, 2.02 * RADIUS * y, RADIUS * (1.001 + 2.002 * z)]
+        for z in (0, 1)
+        for x in (0, 1)
+        for y in (0, 1)
+    ]
+    speeds = 0.3 * rng.normal(size=(COUNT, 3)) - [0.0, 0.0, 0.5]
+    bodies = [
+        mbd.Body(f"{i}", inertia, position=place, velocity=speed)
+        for i, (place, speed) in enumerate(zip(places, speeds, strict=True))
+    ]
+    pieces = [("ground", mbd.HalfSpace()), *((body, mbd.Sphere(RADIUS)) for body in bodies)]
+    contacts = mbd.contacts_among(pieces, law=mbd.ContactLaw(0.4))
+    return mbd.Mechanism(bodies, contacts=contacts)
+
+
+def outcome():
+    """The end of a motion as a function of the speeds at its start, and its gradient."""
+    mechanism, weight = pile(), np.random.default_rng(1).normal(size=7 * COUNT)
+    state = mechanism.state()
+
+    def end(v):
+        start = mbd.State(0.0, state.q, v)
+        sol = mbd.simulate(mechanism, mbd.ContactImpulse(), start, dt=DT, num_steps=STEPS)
+        return weight @ sol.q[-1], (sol.contact_force, sol.contact_residual[-1])
+
+    return jax.jit(jax.value_and_grad(end, has_aux=True)), state.v
+
+
+@pytest.mark.slow
+def test_pile_as_arrays_and_as_blocks(monkeypatch):
+    sparse, v = outcome()
+    (end, (force, residual)), slope = sparse(v)
+    assert residual < 1e-10
+    assert np.sum(np.any(force[:, :, 0] > 0, axis=0)) >= 6, "Too few contacts act."
+    monkeypatch.setattr(rows, "_FEW", 10**6)
+    dense, _ = outcome()
+    (same, (forces, _)), slopes = dense(v)
+    np.testing.assert_allclose(end, same, rtol=1e-10)
+    np.testing.assert_allclose(force, forces, atol=1e-7)
+    np.testing.assert_allclose(slope, slopes, rtol=1e-7, atol=1e-9)
+    # Against differences, along the motion itself.
+    along = np.random.default_rng(2).normal(size=v.shape)
+    ahead, behind = (sparse(v + s * jnp.asarray(along))[0][0] for s in (1e-6, -1e-6))
+    np.testing.assert_allclose(slope @ along, (ahead - behind) / 2e-6, rtol=1e-6)
