@@ -123,7 +123,7 @@ class Words:
             else:
                 found.append((int(here[0]), column, float(here[2])))
                 self.at += 3
-        i, j, x = zip(*found, strict=True)
+        i, j, x = zip(*found, strict=True) if found else ([], [], [])
         return sparse.csr_matrix((x, (i, j)), shape=(rows, columns))
 
 

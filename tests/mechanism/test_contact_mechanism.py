@@ -6,6 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import stack_of_boxes
+import struck_pile
 from helpers import assert_verdicts
 from refusals import check_refused, refusals
 
@@ -63,6 +64,23 @@ def test_example_stack_of_boxes():
     quotient = (motion(mu + 1e-6)[0] - motion(mu - 1e-6)[0]) / 2e-6
     assert abs(slope[-1] - x[-1] / mu) > 1e-4  # no longer by the closed form
     np.testing.assert_allclose(slope[-1], quotient[-1], rtol=3e-4)
+
+
+@pytest.mark.slow
+def test_example_struck_pile():
+    """Strikes to the left and to the right are mirror images, and one in the middle leaves the
+    upper ball there. Derivatives are those of difference quotients."""
+    motion = jax.jit(lambda strike: struck_pile.sensitivity(strike, t1=0.3))
+    run = lambda strike: jax.device_get(motion(strike))  # noqa: E731
+    first, eps = struck_pile.FIRST, np.array([1e-6, 0.0])
+    mirror, half = np.array([-1.0, 1.0]), np.array([-1.0, 1.0, 1.0])
+    (slope, (x, _)), (turned, (other, _)) = run(first), run(first * mirror)
+    assert abs(x[-1, 0]) > 1e-4
+    np.testing.assert_allclose(other, x * half, atol=1e-9)
+    np.testing.assert_allclose(turned[-1], slope[-1] * half[:, None] * mirror, atol=1e-6)
+    np.testing.assert_allclose(run(0 * first + [0, 1.2])[1][0][-1, 0], 0.0, atol=1e-9)
+    quotient = (run(first + eps)[1][0] - run(first - eps)[1][0]) / 2e-6
+    np.testing.assert_allclose(slope[-1, :, 0], quotient[-1], rtol=1e-3)
 
 
 def test_rows_of_a_rope():
