@@ -19,7 +19,7 @@ ROOMS = mbd.analysis, mbd.identify, mbd.io, mbd.reports, mbd.rollout, mbd.trajop
 # What is no result: what the user builds models of, vectors that print their numbers as tuples do,
 # and the pieces of algebra that new methods take apart.
 NO_RESULTS = set(
-    "Mechanism Body Inertia Contact NearContacts PairPlan OfJoint Plane "
+    "Mechanism Body Inertia Contact CoordinateConstraint NearContacts PairPlan OfJoint Plane "
     "CoordinateSpring CoordinateActuator "
     "PiecewiseConstant PiecewiseLinear PiecewiseQuadratic Bodies FlatBodies "
     "JointReading BodyTables ContactSet Parameter SimulationProblem Step "

@@ -1,18 +1,17 @@
-"""Scalar coordinates, along which forces and limits act, and equations between them."""
+"""Scalar coordinates, along which forces, limits and constraints act."""
 
 import abc
-import math
 from collections.abc import Sequence
-from fractions import Fraction
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, ClassVar
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Float
 
-from .._compiler import array_namespace, is_known, picked, to_jax
+from .._checks import with_dtype
+from .._compiler import array_namespace, to_jax
 from .._coordinates import components, cross, dot
 from .._inputs import Number, Numbers, at_least, checked
 from .._types import DType
@@ -21,10 +20,10 @@ from .glyphs import Glyph
 from .joints import (
     AbstractConstraint,
     AbstractJoint,
-    JointCoordinate,
+    AbstractJointReader,
     Prismatic,
     Revolute,
-    joint_coordinate,
+    name_of_joint,
 )
 from .pose import Pose, Twist, Wrench, directions
 from .relative import near_angle, z_axis
@@ -61,9 +60,9 @@ class AbstractScalarCoordinate(AbstractFramed):
         return ()
 
     @property
-    def factors_of_angles(self) -> Float[Array, " angles"] | None:
-        """The derivatives by the `counted_angles`, if they are constant. Default: `None`, unless
-        there are no angles."""
+    def factors_of_angles(self) -> Float[Array | np.ndarray, " angles"] | None:
+        """The derivatives by the angles, counted or not, if they are constant. Default: `None`,
+        unless there are no `counted_angles`."""
         return None if self.angle_count else jnp.zeros(0, self.dtype)
 
     def near(self, angles: Sequence[Float[Array, ""]]) -> "AbstractScalarCoordinate":
@@ -89,20 +88,26 @@ class AbstractScalarCoordinate(AbstractFramed):
         return None
 
 
-class OfJoint(AbstractScalarCoordinate):
+class OfJoint(AbstractScalarCoordinate, AbstractJointReader):
     """A coordinate of a joint, shifted: `offset` + x. An angle is within half a turn of `middle` at
     the start of a simulation, which counts its turns from there. A function of a pose alone, such
-    as `value`, takes it within half a turn of `middle`.
+    as `value`, takes it within half a turn of `middle`. Without a `middle` it is the angle of the
+    pose, and its turns are not counted.
 
     Give the joint to the mechanism as well: this only reads its coordinate. In a mechanism it keeps
     the name of the joint, and reads the joint of this name there.
 
-    **Fields:** `coordinate`, `offset`, `middle` [m or rad].
+    **Fields:** `joint_name`; `joint`, or `None` where only its name is known; `index` of the
+    coordinate; `is_angle`: whether it is an angle [rad], or else a displacement [m]; `offset`,
+    `middle` [m or rad].
     """
 
-    coordinate: JointCoordinate
-    offset: Float[Array, ""]
-    middle: Float[Array, ""]
+    joint_name: str = eqx.field(static=True)
+    joint: AbstractJoint | None
+    index: int | None = eqx.field(static=True)
+    is_angle: bool | None = eqx.field(static=True)
+    offset: Float[Array, ""] | None
+    middle: Float[Array, ""] | None
 
     @checked
     def __init__(
@@ -110,68 +115,119 @@ class OfJoint(AbstractScalarCoordinate):
         joint: AbstractJoint | str,
         index: Annotated[int, at_least(0)] | None = None,
         *,
-        offset: Number = 0.0,
-        middle: Number = 0.0,
+        offset: Number | None = 0.0,
+        middle: Number | None = 0.0,
     ):
         """**Arguments:** `joint`, or its name; `index` of the coordinate, if the joint has several;
-        `offset`: its value where the coordinate of the joint is 0.
+        `offset`: its value where the coordinate of the joint is 0, by default 0, as for `None`;
+        `middle`.
 
         **Raises:** `ValueError` for a joint without such a coordinate."""
-        self.coordinate = joint_coordinate("OfJoint", joint, index)
-        self.offset = to_jax(offset, self.coordinate.dtype)
-        self.middle = to_jax(middle, self.coordinate.dtype)
+        self.joint_name, self.joint = name_of_joint("OfJoint", joint), None
+        self.index, self.is_angle = index, None
+        if isinstance(joint, AbstractConstraint):
+            found = self.reading("OfJoint", joint)
+            self.joint, self.index, self.is_angle = found.joint, found.index, found.is_angle
+        self.offset = None if offset is None else to_jax(offset, self.dtype)
+        self.middle = None if middle is None else to_jax(middle, self.dtype)
+
+    def reading(self, what, joint):
+        index, is_angle = _found(what, joint, self.index, self.is_angle)
+        return replaced(self.holding(joint), index=index, is_angle=is_angle)
 
     @property
     def bodies(self):
-        return self.coordinate.known.bodies
+        return self.known.bodies
 
     @property
     def frames(self):
-        return self.coordinate.known.frames
+        return self.known.frames
 
     @property
     def dtype(self):
-        return self.coordinate.dtype
+        """The dtype of the frames; JAX's default where only the name of the joint is known."""
+        return jnp.result_type(float) if self.joint is None else self.joint.dtype
 
     def value(self, poses):
-        x = self.coordinate(poses) + self.offset
-        if self.coordinate.angle:
-            return near_angle(x, self.middle)
-        return x
+        x = self.known.coordinates(*poses)[self.index]
+        x = x if self.offset is None else x + self.offset
+        return near_angle(x, self.middle) if self.is_angle and self.middle is not None else x
 
     @property
     def angle_count(self):
-        return 1 if self.coordinate.angle else 0
+        return 1 if self.is_angle and self.middle is not None else 0
 
     def counted_angles(self, poses):
-        return (self.value(poses),) if self.coordinate.angle else ()
+        return (self.value(poses),) if self.angle_count else ()
 
     @property
     def factors_of_angles(self):
-        return to_jax(np.ones(self.angle_count), self.dtype)
+        return np.ones(1 if self.is_angle else 0, self.dtype)
 
     def near(self, angles):
-        if not self.coordinate.angle:
-            return self
-        (middle,) = angles
-        return replaced(self, middle=middle)
+        return replaced(self, middle=angles[0]) if self.angle_count else self
 
     def rate(self, poses, twists):
         """In closed form for hinges and sliders that are closed: second derivatives of their
         coordinates take long to compile."""
         (a, b), (twist_a, twist_b) = poses, twists
-        if isinstance(self.coordinate.joint, Revolute):
+        if isinstance(self.joint, Revolute):
             return dot(z_axis(a), twist_b.angular - twist_a.angular)
-        if isinstance(self.coordinate.joint, Prismatic):
+        if isinstance(self.joint, Prismatic):
             return dot(z_axis(a), twist_b.linear - twist_a.at(b.position - a.position))
-        return self.coordinate.rate(poses, twists)
+        return self.known.rates(a, b, twist_a, twist_b)[self.index]
 
     def directions(self, poses):
-        if isinstance(self.coordinate.joint, Revolute):
+        if isinstance(self.joint, Revolute):
             return about(z_axis(poses[0]))
-        if isinstance(self.coordinate.joint, Prismatic):
+        if isinstance(self.joint, Prismatic):
             return along(z_axis(poses[0]), poses)
         return AbstractScalarCoordinate.directions(self, poses)
+
+
+def of_joint(
+    what: str, joint: AbstractJoint | str, index: int | None, *, angle: bool | None = None
+) -> OfJoint:
+    """A coordinate of a joint as the pose gives it, without a count of turns: an angle or a
+    displacement, or either for `None`.
+
+    **Raises:** `ValueError`, which begins with `what`, for a joint without such a coordinate."""
+    by_name = OfJoint(name_of_joint(what, joint), index, offset=None, middle=None)
+    by_name = replaced(by_name, is_angle=angle)
+    return (
+        by_name if isinstance(joint, str) else with_dtype(by_name.reading(what, joint), joint.dtype)
+    )
+
+
+def _found(
+    what: str, joint: AbstractConstraint, index: int | None, angle: bool | None
+) -> tuple[int, bool]:
+    """Index of the coordinate of a joint, and whether it is an angle. Without an index, the joint
+    must have exactly one: one angle if `angle` is `True`, one displacement if `False`, one
+    coordinate of any kind if `None`.
+
+    **Raises:** `ValueError`, which begins with `what`, if there is none, or several and no `index`.
+    """
+    label = f'{type(joint).__name__} "{joint.name}"'
+    kinds = []
+    if isinstance(joint, AbstractJoint):
+        count = joint.count()
+        kinds = [i >= count - joint.angles for i in range(count)]
+    kind = {None: "a joint coordinate", True: "an angle", False: "a displacement"}[angle]
+    fitting = [i for i, own in enumerate(kinds) if angle is None or own == angle]
+    if not fitting:
+        raise ValueError(f"{what} needs a joint with {kind}, but {label} has none.")
+    if index is None and len(fitting) > 1:
+        raise ValueError(
+            f"{what} needs {kind} of {label}, which has several: give one of the indices {fitting} "
+            "of its coordinates."
+        )
+    index = fitting[0] if index is None else index
+    if index not in fitting:
+        raise ValueError(
+            f"{what} needs {kind} of {label}, whose indices are {fitting}, but got {index}."
+        )
+    return index, kinds[index]
 
 
 def about(axis: Float[Array, "3"]) -> tuple[Wrench, Wrench]:
@@ -285,155 +341,3 @@ class AlongCoordinate(AbstractFramed):
 
     def near(self, angles):
         return replaced(self, coordinate=self.coordinate.near(angles))
-
-
-# The smaller of two angles is found within half a turn over this number, or counted.
-_MOST = 50
-# Ratios this close to ratios of whole numbers count as these.
-_EXACT = 1e-9
-
-
-class CoordinateConstraint(AbstractConstraint):
-    """Holds a scalar coordinate at a value, or at a polynomial of another coordinate:
-
-        x - x_0 = c_0 + c_1 (y - y_0) + c_2 (y - y_0)^2 + ...
-
-    For instance finger joints that a tendon couples, a mimic joint, or a winch.
-
-    Simulations count the turns of angles, from within half a turn of the `middle` of `OfJoint`. So
-    a coupling holds for any number of turns.
-
-    Row: the difference of the two sides [m or rad] (1). If it is linear, and whole turns of its
-    angles change it by whole multiples of one `period`, it is taken modulo this period. This is so
-    for one angle, as of a winch, and for several whose factors are in ratios of whole numbers, as
-    of gears. Such a row needs no count, so it holds at a pose alone too.
-
-    **Fields:** `name`; `coordinate`: x; `of`: y, or `None`; `coefficients`: c; `zero`, `zero_of`:
-    x_0 and y_0 [m or rad]; `teeth`: whole numbers in the ratio of the factors of the angles, 0 if
-    there are none.
-    """
-
-    name: str = eqx.field(static=True)
-    coordinate: AbstractScalarCoordinate
-    of: AbstractScalarCoordinate | None
-    coefficients: Float[Array, " k"]
-    zero: Float[Array, ""]
-    zero_of: Float[Array, ""]
-    teeth: Float[Array, " angles"]
-
-    @checked
-    def __init__(
-        self,
-        name: str,
-        coordinate: AbstractScalarCoordinate,
-        of: AbstractScalarCoordinate | None = None,
-        *,
-        coefficients: Numbers = 0.0,
-        zero: Number = 0.0,
-        zero_of: Number = 0.0,
-    ):
-        """**Arguments:** the fields."""
-        self.name = checked_name("CoordinateConstraint", name)
-        self.coordinate, self.of = coordinate, of
-        dtype = coordinate.dtype
-        self.coefficients = to_jax(coefficients, dtype, axes=1)
-        self.zero, self.zero_of = to_jax(zero, dtype), to_jax(zero_of, dtype)
-        self.teeth = to_jax(_whole_numbers(self._factors(), self.angle_count), dtype)
-
-    def completed(self):
-        teeth = _whole_numbers(self._factors(), self.angle_count)
-        return replaced(self, teeth=to_jax(teeth, self.coordinate.dtype))
-
-    @property
-    def bodies(self):
-        return (*self.coordinate.bodies, *(() if self.of is None else self.of.bodies))
-
-    @property
-    def frames(self):
-        return (*self.coordinate.frames, *(() if self.of is None else self.of.frames))
-
-    def equations(self, poses, t):
-        del t
-        k = len(self.coordinate.frames)
-        x = self.coordinate.value(poses[:k]) - self.zero
-        if self.of is None:
-            return self._within(x - self.coefficients[0])
-        wanted = jnp.zeros_like(x)
-        y = self.of.value(poses[k:]) - self.zero_of
-        for i in reversed(range(self.coefficients.shape[0])):  # Horner's scheme
-            wanted = wanted * y + self.coefficients[i]
-        return self._within(x - wanted)
-
-    def _within(self, ahead):
-        """The row: `ahead` modulo the period."""
-        if self._factors() is None or self.angle_count == 0:
-            return ahead[None]
-        period, holds = self._period()
-        safe = jnp.where(holds, period, 1.0)
-        return (ahead - jnp.where(holds, period * jnp.round(ahead / safe), 0.0))[None]
-
-    def _period(self) -> tuple[Float[Array, ""], Bool[Array, ""]]:
-        """The smallest change of Phi by whole turns of the angles, and whether there is one: the
-        factors may have changed since `teeth` were found."""
-        size, count = self._factors(), self.teeth
-        assert size is not None
-        if count.shape[0] == 1:  # the only one, whatever it is
-            (own,) = components(jnp.abs(size))
-            return 2 * math.pi * own, own > 0
-        total = jnp.sum(count)
-        base = jnp.sum(jnp.abs(size)) / jnp.where(total > 0, total, 1.0)
-        close = max(_EXACT, _rounding(size))
-        exact = jnp.all(jnp.abs(jnp.abs(size) - count * base) <= close * jnp.abs(size))
-        return 2 * math.pi * base, exact & (total > 0)
-
-    def _factors(self) -> Float[Array | np.ndarray, " angles"] | None:
-        """The derivatives of Phi by the angles, `None` if they are not constant."""
-        x = self.coordinate.factors_of_angles
-        if self.of is None:
-            return x
-        y = self.of.factors_of_angles
-        if x is None or y is None or (y.shape[0] and self.coefficients.shape[0] > 2):
-            return None
-        slope = picked(self.coefficients, 1) if self.coefficients.shape[0] > 1 else 0.0
-        xp = array_namespace(x, y, slope)
-        return xp.concatenate([x, -xp.asarray(slope) * xp.asarray(y)])
-
-    @property
-    def angle_count(self):
-        return self.coordinate.angle_count + (0 if self.of is None else self.of.angle_count)
-
-    def counted_angles(self, poses):
-        k = len(self.coordinate.frames)
-        own = self.coordinate.counted_angles(poses[:k])
-        return own if self.of is None else (*own, *self.of.counted_angles(poses[k:]))
-
-    def near(self, angles):
-        k = self.coordinate.angle_count
-        of = None if self.of is None else self.of.near(angles[k:])
-        return replaced(self, coordinate=self.coordinate.near(angles[:k]), of=of)
-
-    @property
-    def needs_turns(self):
-        if self.angle_count == 0:
-            return False
-        return True if self._factors() is None else ~self._period()[1]
-
-
-def _whole_numbers(factors: Float[Array | np.ndarray, " angles"] | None, count: int) -> np.ndarray:
-    """Whole numbers in the ratio of the sizes of these factors, 0 where they are not found or not
-    known."""
-    if factors is None or not is_known(factors):
-        return np.zeros(count)
-    sizes = np.abs(np.asarray(factors, float))
-    if sizes.size == 0 or not np.all(np.isfinite(sizes)) or np.min(sizes) == 0:
-        return np.zeros(sizes.size)
-    ratios = sizes / np.min(sizes)
-    near = [Fraction(ratio).limit_denominator(_MOST) for ratio in ratios.tolist()]
-    common = math.lcm(*(ratio.denominator for ratio in near))
-    whole = np.array([float(ratio * common) for ratio in near])
-    exact = np.abs(whole / common - ratios) <= max(_EXACT, _rounding(factors)) * ratios
-    return whole if common <= _MOST and np.all(exact) else np.zeros(sizes.size)
-
-
-def _rounding(factors: Any) -> float:
-    return 8 * float(jnp.finfo(factors.dtype).eps)

@@ -256,7 +256,7 @@ def _prepared(caller: str, system: AbstractSystem, state: State, drive: Any) -> 
             coordinate: Any = OfJoint(system.joint(one)) if isinstance(one, str) else one  # pyright: ignore[reportArgumentType]
             coordinate = with_dtype(system.resolved(coordinate), dtype)
             drives.append(_OfJoint(system, coordinate))
-            angles.append(isinstance(coordinate, OfJoint) and coordinate.coordinate.angle)
+            angles.append(isinstance(coordinate, OfJoint) and coordinate.is_angle is True)
         elif callable(one):
             if getattr(eqx.filter_eval_shape(one, state.q), "shape", None) != ():
                 raise ValueError(f"`drive` of {caller} must return one number, of shape ().")

@@ -17,8 +17,8 @@ from .._mechanism import (
     AbstractOfFrames,
     Bushing,
     Contact,
+    CoordinateConstraint,
     Drag,
-    Gear,
     Inertia,
     Mechanism,
     PeriodicSpline,
@@ -193,8 +193,10 @@ def _remedy(whole: Any, field: str, value: PyTree, entrywise: bool) -> str:
     """The reason why the entries must not change one by one, and the remedy; "" if they may."""
     if isinstance(whole, PeriodicSpline):
         return f"the bends of a spline follow from all of its points, so {_BY_FUNCTION}"
-    if isinstance(whole, Gear) and field == "teeth":
-        return "numbers of teeth are whole; take a `Coupler`, whose `ratio` need not be"
+    if isinstance(whole, CoordinateConstraint):
+        of_wheels = whole.repeats is not None and field in ("repeats", "coefficients")
+        if of_wheels or field == "teeth":
+            return "numbers of teeth are whole; take a `Coupler`, whose `ratio` need not be"
     if not entrywise:
         return ""
     if isinstance(value, Inertia):

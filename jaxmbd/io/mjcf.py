@@ -269,7 +269,8 @@ class _Writer:
         """A polynomial of another coordinate."""
         parts = [part for part in (joint.coordinate, joint.of) if part is not None]
         ends = [end for end in map(self._entry, parts) if end is not None]
-        if len(ends) < len(parts) or len(joint.coefficients) > 5:
+        driven = joint.motion is not None or joint.by_rates
+        if driven or len(ends) < len(parts) or len(joint.coefficients) > 5:
             self.drop(joint, "it couples what is no hinge or slide of the file")
             return
         # MuJoCo counts both coordinates from the pose in the file, where they are `ref`.
@@ -279,10 +280,10 @@ class _Writer:
             for end, part in zip(ends, parts, strict=True)
         ]
         if len(ends) > 1:
-            shift = np.polynomial.Polynomial([shifts[1] - float(joint.zero_of), 1.0])
+            shift = np.polynomial.Polynomial([shifts[1] - float(joint.zero_of or 0.0), 1.0])
             c = np.polynomial.Polynomial(c)(shift).coef
         c = np.pad(c, (0, 5 - len(c)))
-        c[0] += float(joint.zero) - shifts[0]
+        c[0] += float(joint.zero or 0.0) - shifts[0]
         names = {f"joint{i + 1}": end.get("name") for i, end in enumerate(ends)}
         _put(self.section("equality"), "joint", name=joint.name, polycoef=c, **names)
 
@@ -291,7 +292,7 @@ class _Writer:
     def _entry(self, along: AbstractScalarCoordinate) -> xml.Element | None:
         """The hinge or slide with a scalar coordinate."""
         if isinstance(along, OfJoint):
-            joint, i = along.coordinate.joint_name, along.coordinate.index
+            joint, i = along.joint_name, along.index
             return None if joint not in self.hinges or i is None else self.hinges[joint][i]
         kind, z = _AXES.get(type(along)), np.array([0.0, 0.0, 1.0])
         for joint in self.mechanism.joints:
@@ -473,7 +474,7 @@ _CONTACTS: dict[type, Callable[..., None]] = {
 
 def _offset(coordinate: AbstractScalarCoordinate) -> float:
     """The scalar coordinate where the coordinate of its joint is 0."""
-    return float(coordinate.offset) if isinstance(coordinate, OfJoint) else 0.0
+    return float(getattr(coordinate, "offset", None) or 0.0)
 
 
 def _add(entry: xml.Element, name: str, value: Any) -> None:

@@ -64,7 +64,7 @@ def _keys(element: Any) -> Iterator[tuple[str, int | None] | None]:
 def _of(coordinate: AbstractScalarCoordinate) -> Iterator[tuple[str, int | None] | None]:
     if isinstance(coordinate, OfJoint):
         if coordinate.angle_count:
-            yield coordinate.coordinate.joint_name, coordinate.coordinate.index
+            yield coordinate.joint_name, coordinate.index
     elif isinstance(coordinate, WeightedSum):
         for term in coordinate.terms:
             yield from _of(term)

@@ -88,9 +88,9 @@ def test_a_coordinate_of_an_earlier_joint_reads_the_joint_of_the_mechanism():
     path, point = "joints[left].frame_b.position", np.array([0.0, 0.3, 0.2])
     moved = identify.Leaves(mechanism)({path: point})
     earlier = mbd.OfJoint(mechanism.joint("left"))
-    found = moved.resolved(earlier).coordinate.known.frame_b.position
+    found = moved.resolved(earlier).known.frame_b.position
     np.testing.assert_array_equal(found, point)
-    assert not np.array_equal(earlier.coordinate.known.frame_b.position, point)
+    assert not np.array_equal(earlier.known.frame_b.position, point)
 
 
 @pytest.mark.parametrize(

@@ -256,7 +256,9 @@ class CoordinateLimit(AlongCoordinate, AbstractGap):
     @property
     def needs_turns(self):
         of = self.coordinate
-        if self.lower is None or self.upper is None or not isinstance(of, OfJoint):
+        if self.lower is None or self.upper is None:
+            return True
+        if not isinstance(of, OfJoint) or of.middle is None:
             return True
         # Between such limits an angle stays away from where it would jump, if it strikes them hard.
         xp = array_namespace(of.middle, self.lower, self.upper)

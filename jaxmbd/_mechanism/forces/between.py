@@ -182,7 +182,7 @@ def JointFriction(
 
     **Raises:** `ValueError` for a joint without such a coordinate."""
     along = OfJoint(joint, index)
-    name = along.coordinate.joint_name if name is None else name
+    name = along.joint_name if name is None else name
     return CoordinateSpring(name, along, damping=viscous, dry=dry, speed=speed)
 
 

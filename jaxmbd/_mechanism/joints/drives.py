@@ -11,70 +11,10 @@ from jaxtyping import Array, Float, PyTree
 from ..._inputs import checked
 from ..._types import Convertible, DType, RealScalarLike, Scalar
 from ..body import Body
-from ..element import checked_name
 from ..frames import Frames
 from ..pose import Pose
-from ..relative import misaligned, offset, within_half_a_turn
-from .base import AbstractConstraint, AbstractJoint
-from .couplings import JointCoordinate, joint_coordinate
-
-
-class PrescribedMotion(AbstractConstraint):
-    """Drives a coordinate of a joint: x = motion(t). Give the joint to the mechanism as well.
-
-    Row: x - motion(t), for an angle wrapped to within half a turn, so that it may turn without
-    limit (1). The multiplier is the force [N] or torque [N m] of the drive on b.
-
-        drive = mbd.PrescribedMotion("drive", hinge, Ramp(jnp.asarray(2.0)))
-
-    Here `hinge` is a `Revolute`, and `Ramp` is an `eqx.Module` whose `__call__(self, t)` returns
-    `self.speed * t`. The speed is then a parameter with a derivative. Functions are compared by
-    identity: a function defined inside a loop is compiled in each pass.
-
-    **Fields:** `driven`: the coordinate. `motion`: a function of t [m, rad], at least twice
-    differentiable by JAX.
-    """
-
-    name: str = eqx.field(static=True)
-    driven: JointCoordinate
-    motion: Callable[[Scalar], Convertible]
-
-    @checked
-    def __init__(
-        self,
-        name: str,
-        joint: AbstractJoint | str,
-        motion: Callable[[Scalar], Convertible],
-        *,
-        coordinate: int | None = None,
-    ):
-        """**Arguments:**
-
-        - `joint`: the joint whose coordinate is driven, or its name.
-        - `motion`: a function of the time [s] that returns the coordinate [m, rad], shape `()`.
-        - `coordinate`: index of the coordinate, if the joint has several.
-
-        **Raises:** `ValueError` for a joint without coordinates, or a motion that is not a number.
-        """
-        self.name = checked_name("PrescribedMotion", name)
-        self.driven = joint_coordinate(f'PrescribedMotion "{name}"', joint, coordinate)
-        what = f'`motion` of PrescribedMotion "{name}"'
-        value = motion_shape(what, motion, self.driven.dtype)
-        if getattr(value, "shape", None) != ():
-            raise ValueError(f"{what} must give a number, shape (), but gives {value}.")
-        self.motion = motion
-
-    @property
-    def bodies(self):
-        return self.driven.known.bodies
-
-    @property
-    def frames(self):
-        return self.driven.known.frames
-
-    def equations(self, poses, t):
-        ahead = self.driven(poses) - prescribed(self.motion, t, poses[0].position.dtype)
-        return (within_half_a_turn(ahead) if self.driven.angle else ahead)[None]
+from ..relative import misaligned, offset
+from .base import AbstractJoint
 
 
 def prescribed(
