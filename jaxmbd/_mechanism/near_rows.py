@@ -8,7 +8,15 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from .._compiler import loops_cost_nothing, rows_at, stop_gradient
-from .collisions import ABSENT, ContactPoints, bounding_ball, collide, near_pairs, nearest
+from .collisions import (
+    ABSENT,
+    ContactPoints,
+    bounding_ball,
+    collide,
+    near_pairs,
+    nearest,
+    takes_long,
+)
 from .contacts import NearContacts, PairKind
 from .coordinates import Configuration
 from .linearise import poses_on
@@ -17,10 +25,6 @@ from .tables import BodyTables
 
 # Default reach, as a share of the radius of the smallest ball.
 _REACH = 0.25
-
-# Up to this many contact points of a pair of shapes, the pairs are evaluated side by side. Others
-# take so long that a loop over those that exist is faster.
-_CHEAP = 2
 
 
 class Slots(NamedTuple):
@@ -194,7 +198,8 @@ class NearRows(NamedTuple):
         if exist is None:
             return jax.vmap(one)(*ends)
         exists = jnp.arange(kinds.room, dtype=jnp.int32) < exist
-        if kinds.points <= _CHEAP or not loops_cost_nothing():
+        kind_a, kind_b = (type(self.contacts.shapes[k]) for k in (kinds.a, kinds.b))
+        if not (takes_long(kind_a, kind_b) and loops_cost_nothing()):
             there = jnp.broadcast_to(exists[:, None], (kinds.room, kinds.points))
             return jax.vmap(lambda there, *ends: one(*ends).where(there))(there, *ends)
         nothing = jax.eval_shape(one, *jax.tree.map(lambda x: x[0], ends))

@@ -15,7 +15,8 @@ from refusals import check_refused, refusals
 import jaxmbd as mbd
 from jaxmbd._compiler import rows_at, sums_at
 from jaxmbd._contact import identity
-from jaxmbd._mechanism.collisions import ABSENT, broad, nearest
+from jaxmbd._mechanism.appearance import farthest
+from jaxmbd._mechanism.collisions import ABSENT, bounding_ball, broad, nearest
 from jaxmbd._mechanism.contacts import near as near_contacts
 
 R = 0.1
@@ -87,6 +88,33 @@ def by_look_at_all(balls, apart, center, radius, reach):
             if np.sum((center[i] - center[j]) ** 2) < (radius[i] + radius[j] + reach) ** 2:
                 found[balls.group[balls.kind[i], balls.kind[j]]].add((i, j))
     return found
+
+
+def test_balls_hold_shapes():
+    """The farthest points of all shapes in many directions are in the ball, and one is on it; in
+    NumPy, in a program that knows the sizes, and for several shapes at once."""
+    rng = np.random.default_rng(6)
+    shapes = [
+        mbd.Sphere(0.3),
+        mbd.Capsule(radius=0.1, length=0.5),
+        mbd.Cylinder(radius=0.2, length=0.3),
+        mbd.Box(size=[0.1, 0.2, 0.3]),
+        mbd.shapes.Ellipsoid(semiaxes=[0.1, 0.3, 0.2]),
+        mbd.shapes.ConvexPoints(np.array([[1.0, 1, 1], [2, 1, 1], [1, 2, 1], [1, 1, 3]])),
+        mbd.shapes.Disc(0.4),
+    ]
+    d = np.concatenate([rng.normal(size=(3000, 3)), [[0.2, 0.0, 0.15], [0.1, 0.2, 0.3]], np.eye(3)])
+    d = d / np.linalg.norm(d, axis=1, keepdims=True)
+    known = jax.jit(lambda: [bounding_ball(shape) for shape in shapes])
+    several = [jax.tree.map(lambda x: np.stack([x, 2 * x]), shape) for shape in shapes]
+    for shape, (center, radius), two in zip(shapes, jax.device_get(known()), several):
+        distance = np.linalg.norm(farthest(shape, d) - center, axis=1)
+        assert np.all(distance <= radius * (1 + 1e-12))
+        assert np.max(distance) >= 0.99 * radius
+        at_once = bounding_ball(two)
+        assert isinstance(at_once[1], np.ndarray)
+        np.testing.assert_allclose(at_once[1], [radius, 2 * radius])
+        np.testing.assert_allclose(np.broadcast_to(at_once[0], (2, 3))[1], 2 * center)
 
 
 @pytest.mark.parametrize("large", [(), (3, 50)], ids=["alike", "two large"])

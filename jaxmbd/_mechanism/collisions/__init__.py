@@ -10,4 +10,5 @@ from .broad import NearPairs as NearPairs
 from .broad import near_pairs as near_pairs
 from .dispatch import collide as collide
 from .dispatch import point_count as point_count
+from .dispatch import takes_long as takes_long
 from .nearest import nearest as nearest

@@ -2,10 +2,11 @@
 
 from typing import Any
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
-from ..._compiler import array_namespace
 from ..._coordinates import SameArray
 from ..shapes import (
     AbstractShape,
@@ -33,7 +34,9 @@ def bounding_ball(
     may have leading axes, and numbers in NumPy stay there. The centre may be one for all.
 
     **Raises:** `ValueError` for a shape without one."""
-    xp: Any = array_namespace(shape)
+    # Arrays of JAX stay there: what follows from known ones may be traced.
+    in_numpy = all(isinstance(x, np.ndarray) for x in jax.tree.leaves(shape))
+    xp: Any = np if in_numpy else jnp
     center: Any = np.zeros(3)
     match shape:
         case Sphere() | Disc():

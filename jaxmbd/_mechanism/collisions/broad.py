@@ -17,7 +17,8 @@ _MISSED = 1e-9
 # Cells are numbered up to this along each axis. What is farther out shares the last cell.
 _FARTHEST = 1e8
 
-_CELLS = np.array(list(itertools.product((-1, 0, 1), repeat=3)), np.int32)
+# The cell itself, and one of each two opposite neighbours.
+_CELLS = np.array(list(itertools.product((-1, 0, 1), repeat=3))[13:], np.int32)
 _PRIMES = (73856093, 19349663, 83492791)
 
 
@@ -62,9 +63,10 @@ def near_pairs(
     """All allowed pairs of balls whose gap is less than `reach` [m], as constants.
 
     On CPUs balls are entered one by one into a grid, kept as chains in a table of hashed cells. The
-    edge of a cell is the largest diameter plus `reach`, so that each ball finds its partners in 27
-    cells. The cost is linear in the balls if they are of like size. `large` ones are compared with
-    all. On GPUs all pairs are compared at once.
+    edge of a cell is the largest diameter plus `reach`, so that each ball finds its partners in its
+    own and neighbouring cells. Of these it looks into half, and its partners into the others. The
+    cost is linear in the balls if they are of like size. `large` ones are compared with all. On
+    GPUs all pairs are compared at once.
 
     Reference: Teschner et al. (2003), Optimized spatial hashing for collision detection of
     deformable objects, Proc. Vision, Modeling, Visualization."""
@@ -83,10 +85,7 @@ def _by_grid(balls: Balls, center: Array, radius: Array, reach: Array) -> NearPa
     table = 1 << int(np.ceil(np.log2(max(2 * n, 2))))
     width = 2 * jnp.max(jnp.where(small, radius, 0.0)) + reach
     cell = jnp.clip(jnp.floor(center / width), -_FARTHEST, _FARTHEST).astype(i32)
-    order = np.concatenate([np.array(balls.large, int), np.flatnonzero(small)])
-    # The last place is the chain of the large balls, into which all others look too.
-    arrays = (order, balls.rank, balls.kind, balls.body)
-    order, rank, kind, body = (jnp.asarray(x, i32) for x in arrays)
+    rank, kind, body = (jnp.asarray(x, i32) for x in (balls.rank, balls.kind, balls.body))
     small = jnp.asarray(small)
     group, start, room = (jnp.asarray(x, i32) for x in (balls.group, balls.start, balls.room))
     forbidden, cells = jnp.asarray(balls.forbidden, i32), jnp.asarray(_CELLS)
@@ -96,14 +95,25 @@ def _by_grid(balls: Balls, center: Array, radius: Array, reach: Array) -> NearPa
         x, y, z = (c[k] * i32(_PRIMES[k]) for k in range(3))
         return (x ^ y ^ z) & (table - 1)
 
-    def enter(turn, carry):
-        head, after, *found = carry
-        i = order[turn]
-        x, r, own = center[i], radius[i], cell[i]
+    # The last place is the chain of the large balls, into which all others look too.
+    def enter(i, chains):
+        head, after = chains
+        h = jnp.where(small[i], place(cell[i]), table)
+        return head.at[h].set(i), after.at[i].set(head[h])
+
+    empty = jnp.full(table + 1, -1, i32), jnp.zeros(n, i32)
+    head, after = lax.fori_loop(i32(0), i32(n), enter, empty)
+
+    def partners(i, found):
+        x, r = center[i], radius[i]
 
         def look(k, found):
-            c = own + cells[jnp.minimum(k, len(_CELLS) - 1)]
-            apart = k == len(_CELLS)
+            c = cell[i] + cells[jnp.minimum(k, len(_CELLS) - 1)]
+            large = k == len(_CELLS)
+            apart = large | ~small[i]
+            # In its own chain, a ball looks at those that were entered before it.
+            begin = head[jnp.where(large, table, place(c))]
+            begin = jnp.where(k == 0, after[i], jnp.where(small[i], begin, -1))
 
             def walk(state):
                 j, first, second, count, lost = state
@@ -128,17 +138,13 @@ def _by_grid(balls: Balls, center: Array, radius: Array, reach: Array) -> NearPa
                     lost | (near & ~fits & (distance2 < overlap * overlap)),
                 )
 
-            begin = head[jnp.where(apart, table, place(c))]
             return lax.while_loop(lambda s: s[0] >= 0, walk, (begin, *found))[1:]
 
-        found = lax.fori_loop(i32(0), i32(looks), look, tuple(found))
-        h = jnp.where(small[i], place(own), table)
-        return head.at[h].set(i), after.at[i].set(head[h]), *found
+        return lax.fori_loop(i32(0), i32(looks), look, found)
 
     places = int(balls.start[-1])
-    empty = jnp.zeros(places, i32), jnp.zeros(places, i32), jnp.zeros(len(balls.room), i32)
-    begin = (jnp.full(table + 1, -1, i32), jnp.zeros(n, i32), *empty, jnp.asarray(False))
-    return NearPairs(*lax.fori_loop(i32(0), i32(n), enter, begin)[2:])
+    none = jnp.zeros(places, i32), jnp.zeros(places, i32), jnp.zeros(len(balls.room), i32)
+    return NearPairs(*lax.fori_loop(i32(0), i32(n), partners, (*none, jnp.asarray(False))))
 
 
 def _of_all(balls: Balls, center: Array, radius: Array, reach: Array) -> NearPairs:

@@ -95,3 +95,10 @@ def _point_count(structure: Any, arrays: tuple[tuple[tuple[int, ...], Any], ...]
     dtype = arrays[0][1] if arrays else jnp.result_type(float)
     pose = Pose(jax.ShapeDtypeStruct((3,), dtype), jax.ShapeDtypeStruct((4,), dtype))  # pyright: ignore[reportArgumentType]
     return eqx.filter_eval_shape(collide, a, pose, b, pose).gap.shape[0]
+
+
+def takes_long(a: type[AbstractShape], b: type[AbstractShape]) -> bool:
+    """Whether contact points of shapes of these types take so long that a loop over the pairs that
+    there are is faster than a batch of as many as there is room for."""
+    function = _FUNCTIONS.get((a, b), _FUNCTIONS.get((b, a)))
+    return function in (box_box, convex_convex)
