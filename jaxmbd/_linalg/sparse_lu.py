@@ -21,11 +21,14 @@ from .._compiler import entry, general_inverse, replaced
 
 _loop = jax.lax.fori_loop
 
-# Edges for each node and link for which there is room, and pairs of neighbours for each node.
+# Edges for each node for which there is room beside the links, and pairs of neighbours for each
+# node, in graphs of up to 64 nodes. The fill of larger ones grows: of heaps in space, whose nodes
+# have three links each, with these powers of the number of nodes.
 _EDGES, _PAIRS = 10, 80
+_FILL = 0.5, 0.9
 
 # The largest number of neighbours of a node: this, and for each node one more up to the second.
-_WIDE, _WIDEST = 24, 160
+_WIDE, _WIDEST = 24, 240
 
 
 class Order(NamedTuple):
@@ -53,7 +56,9 @@ class Order(NamedTuple):
     @classmethod
     def none(cls, nodes: int, links: int) -> "Order":
         """An order of no use, with the shapes of one."""
-        edges, pairs = _EDGES * nodes + links, _PAIRS * nodes
+        more = max(nodes / 64, 1.0)
+        edges = int(_EDGES * nodes * more ** _FILL[0]) + links
+        pairs = int(_PAIRS * nodes * more ** _FILL[1])
         sizes = (nodes, nodes + 1, edges, edges, pairs, nodes + 1, links)
         return cls._make([*(jnp.zeros(size, jnp.int32) for size in sizes), jnp.array(False)])
 
