@@ -122,8 +122,7 @@ def _on_floors(loaded: Any) -> Any:
         contact.name
         for contact in contacts
         if not isinstance(contact, mbd.Contact)
-        or isinstance(contact.shape_a, floors)
-        or isinstance(contact.shape_b, floors)
+        or any(isinstance(shape, floors) for shape in (contact.shape_a, contact.shape_b))
     ]
     left = len(contacts) - len(kept)
     if left:

@@ -57,6 +57,7 @@ from .dense import whitener as whitener
 from .loops import any_of_batch as any_of_batch
 from .loops import checkpointed as checkpointed
 from .loops import each as each
+from .loops import is_silent as is_silent
 from .loops import loop as loop
 from .loops import loops_cost_nothing as loops_cost_nothing
 from .loops import one_by_one as one_by_one

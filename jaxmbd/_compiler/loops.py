@@ -165,6 +165,11 @@ def checkpointed(fn: Callable) -> Callable:
     return jax.checkpoint(fn, prevent_cse=False, policy=policy)
 
 
+def is_silent(meter: diffrax.AbstractProgressMeter) -> bool:
+    """Whether a progress meter shows nothing."""
+    return isinstance(meter, diffrax.NoProgressMeter)
+
+
 def _chunk_length(n: int) -> int:
     """A divisor of n near its square root, if there is one; else the root, rounded up."""
     root = math.isqrt(n)
@@ -210,7 +215,7 @@ def loop(
         return carry, None if output is None else output(carry)
 
     units = steps // every
-    watched = not isinstance(meter, diffrax.NoProgressMeter)
+    watched = not is_silent(meter)
     if units <= _FLAT and not watched:
         carry, outputs = _counted(lambda c, k: unit(k, c), carry, 0, units)
     else:

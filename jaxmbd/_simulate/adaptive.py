@@ -10,7 +10,6 @@ from jaxtyping import Array, Float, PyTree
 
 from .._checks import with_dtype
 from .._methods import (
-    AbstractContinuousEnforcement,
     SimulationProblem,
     StepperState,
     constrained_field,
@@ -30,7 +29,7 @@ def check_adaptive(stepper: Stepper) -> None:
 
     **Raises:** `ValueError`."""
     enforcement, scheme = stepper.enforcement, stepper.scheme
-    if not isinstance(enforcement, AbstractContinuousEnforcement):
+    if not enforcement.continuous:
         raise ValueError(
             f"`{type(enforcement).__name__}` has no error estimate: leave out "
             "`stepsize_controller`, or use a continuous method such as `mbd.UdwadiaKalaba()`."
@@ -208,13 +207,16 @@ def _near(problem: SimulationProblem, angles: Float[Array, " angles"] | None) ->
 def with_array_tolerances(controller: Any, dtype: DType) -> Any:
     """The same controller with arrays as tolerances. Python numbers would be compiled in."""
 
+    def has_tolerances(x):
+        return isinstance(x, diffrax.PIDController)
+
     def convert(x):
-        if not isinstance(x, diffrax.PIDController):
+        if not has_tolerances(x):
             return x
         tolerances = (jnp.asarray(x.rtol, dtype), jnp.asarray(x.atol, dtype))
         return eqx.tree_at(lambda c: (c.rtol, c.atol), x, tolerances)
 
-    return jax.tree.map(convert, controller, is_leaf=lambda x: isinstance(x, diffrax.PIDController))
+    return jax.tree.map(convert, controller, is_leaf=has_tolerances)
 
 
 def _on_drift(problem: SimulationProblem, tolerance: RealScalarLike) -> diffrax.Event:

@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Array, Float, PyTree
 
 from .._checks import check_no_nan, with_dtype
-from .._compiler import compiled_quickly, is_known, loop, one_by_one, tree_where
+from .._compiler import compiled_quickly, is_known, is_silent, loop, one_by_one, tree_where
 from .._equations import specialised
 from .._inputs import at_least, checked, not_negative_or_infinite, positive, traced_in_range
 from .._methods import AbstractEnforcement, Projection, StepperState
@@ -120,7 +120,7 @@ def simulate(
     saving = make_saving(saveat, grid)
     saving.check_fits(state, system, max_steps if adaptive else grid.steps)
 
-    silent = isinstance(progress, diffrax.NoProgressMeter)
+    silent = is_silent(progress)
     # Reverse mode and arrays of saved data need a compiled-in length.
     any_length = isinstance(adjoint, diffrax.ForwardMode) and saving.ends_only and silent
 
@@ -172,7 +172,7 @@ def _simulate(
     state = checked_start(stepper, grid.t0, *start)
     if controller is None:
         fixed = functools.partial(integrate_fixed, options=options)
-        if isinstance(options.progress, diffrax.NoProgressMeter):
+        if is_silent(options.progress):
             fixed = functools.partial(one_by_one, fixed)
         t, saved, result, stats = fixed(stepper, control, state, grid, saving, energy_tolerance)
     else:

@@ -30,7 +30,7 @@ from .least_squares import LeastSquares, covariance
 from .parameters import Parameters
 from .prediction import Prediction, predict, prediction_of
 from .problem import FitProblem
-from .record import Record
+from .record import Record, as_records
 from .residuals import Data
 
 
@@ -227,7 +227,7 @@ class Estimate(eqx.Module):
             if unknown:
                 raise ValueError(f"There is no parameter {sorted(unknown)} among {sorted(known)}.")
             known = {**known, **jax.tree.map(jnp.asarray, dict(values))}
-        records = [records] if isinstance(records, Record) else list(records)
+        records = as_records(records)
         if starts is not None:
             if len(starts) != len(records):
                 raise ValueError(f"{len(starts)} starts were given for {len(records)} records.")

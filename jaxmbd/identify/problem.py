@@ -25,7 +25,7 @@ from .._tangent_space import violations
 from .least_squares import TracedLeastSquares, traced_least_squares
 from .leaves import Leaves
 from .parameters import Parameters
-from .record import Record
+from .record import Record, as_records
 from .residuals import AbstractLoss, Data, PartSimulation, Residuals, Squares
 from .sensors import Sample, Sensor, Sensors, SensorsGiven
 from .shooting import (
@@ -94,7 +94,7 @@ def make_problem(
     loss: AbstractLoss = Squares(),
 ) -> FitProblem:
     """The problem of a fit. **Raises:** `ValueError` for arguments that do not match, see `fit`."""
-    records = [records] if isinstance(records, Record) else list(records)
+    records = as_records(records)
     if not records:
         raise ValueError("There is nothing to compare with: `records` is empty.")
     model = with_strong_types(model)

@@ -1,6 +1,6 @@
 """Measurements of one motion."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import equinox as eqx
@@ -146,6 +146,11 @@ class Record(eqx.Module):
             for rows, keep in ((before, before), (slice(None), ~before))
         )
         return first, rest
+
+
+def as_records(records: Record | Sequence[Record]) -> list[Record]:
+    """One record or several, as a list."""
+    return [records] if isinstance(records, Record) else list(records)
 
 
 def _numbers(what: str, value: Any) -> np.ndarray:

@@ -428,3 +428,8 @@ def _free(mechanism: Mechanism, member: FileJoint, q: Array, v: Array) -> tuple[
     joint = mechanism.joint(member.joint)
     (a, b), (before, after) = mechanism.frames(joint, q), mechanism.frame_twists(joint, q, v)
     return a.relative(b).orientation, b.local_direction(after.angular - before.angular)
+
+
+def parts(model: Mechanism | Loaded) -> tuple[Mechanism, Loaded | None]:
+    """The mechanism, and all that its file held if it was loaded."""
+    return (model.mechanism, model) if isinstance(model, Loaded) else (model, None)

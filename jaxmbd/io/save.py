@@ -17,7 +17,7 @@ import numpy as np
 
 from .._inputs import checked
 from .._mechanism import Mechanism, Plane, replaced
-from .loaded import Loaded
+from .loaded import Loaded, parts
 from .mjcf import write_mjcf
 from .trajectories import write_trajectory
 
@@ -66,7 +66,7 @@ def write_exactly(model: Mechanism | Loaded, path: Path) -> None:
     """Write a mechanism, or all that was loaded from a file.
 
     **Raises:** `ValueError` for elements with functions, and of classes of the user."""
-    mechanism = model if isinstance(model, Mechanism) else model.mechanism
+    mechanism, loaded = parts(model)
     if mechanism.switches:
         raise ValueError(
             f"The mechanism has switches, {sorted(mechanism.switches)}, which are functions and "
@@ -79,10 +79,10 @@ def write_exactly(model: Mechanism | Loaded, path: Path) -> None:
         "dtype": dtype,
         "mechanism": _of_mechanism(mechanism, dtype),
     }
-    if isinstance(model, Loaded):
+    if loaded is not None:
         content["file"] = {
-            field.name: _written(getattr(model, field.name), dtype, f"`{field.name}`")
-            for field in dataclasses.fields(model)
+            field.name: _written(getattr(loaded, field.name), dtype, f"`{field.name}`")
+            for field in dataclasses.fields(loaded)
             if field.name != "mechanism"
         }
     path.write_text(json.dumps(content, indent=1, allow_nan=False) + "\n")

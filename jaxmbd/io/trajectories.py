@@ -11,7 +11,7 @@ import numpy as np
 from .._mechanism import Mechanism
 from .._printed import counted, printed, span
 from .._results import RESULTS, succeeded
-from .loaded import Loaded
+from .loaded import Loaded, parts
 
 # Numbers of a `Solution` and of its `contact_loads` in NPZ and Zarr, beside t, q and v.
 _FIELDS = ("multipliers", "phi_norm", "phidot_norm", "contact_force")
@@ -51,8 +51,7 @@ def write_trajectory(path: Path, model: Mechanism | Loaded, solution: Any) -> No
             f"{RESULTS[solution.result]}",
             stacklevel=4,  # beyond `checked`
         )
-    loaded = model if isinstance(model, Loaded) else None
-    mechanism, columns = model.mechanism if isinstance(model, Loaded) else model, {}
+    (mechanism, loaded), columns = parts(model), {}
     if loaded is not None and loaded.joints:
         qpos, qvel = (np.asarray(x) for x in loaded.qpos_qvel(solution))
         columns = {"qpos": qpos, "qvel": qvel}

@@ -3,7 +3,7 @@
 import abc
 import dataclasses
 from collections.abc import Callable
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, TypeGuard
 
 import equinox as eqx
 import jax
@@ -359,10 +359,14 @@ class Sampled(AbstractControl):
         return Held(self(t, q, v))
 
 
+def _is_own(x: PyTree) -> TypeGuard[AbstractControl]:
+    return isinstance(x, AbstractControl)
+
+
 def within(control: Control, t: RealScalarLike, q: Coordinates, v: Velocity) -> Control:
     """The control during the interval that begins at (t, q, v). Callables other than an
     `AbstractControl` act continuously."""
-    return control.within(t, q, v) if isinstance(control, AbstractControl) else control
+    return control.within(t, q, v) if _is_own(control) else control
 
 
 def trainable(control: PyTree) -> PyTree:
@@ -370,7 +374,7 @@ def trainable(control: PyTree) -> PyTree:
     `constants` of an `AbstractControl`, such as times and bounds."""
 
     def own(node):
-        if not isinstance(node, AbstractControl):
+        if not _is_own(node):
             return eqx.is_inexact_array(node)
         mask = node
         for field in dataclasses.fields(node):
@@ -380,7 +384,7 @@ def trainable(control: PyTree) -> PyTree:
             mask = eqx.tree_at(lambda x: getattr(x, field.name), mask, inner)  # noqa: B023
         return mask
 
-    return jax.tree.map(own, control, is_leaf=lambda x: isinstance(x, AbstractControl))
+    return jax.tree.map(own, control, is_leaf=_is_own)
 
 
 def place(t0, dt, t, intervals):
