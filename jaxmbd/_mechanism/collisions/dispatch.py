@@ -101,4 +101,4 @@ def takes_long(a: type[AbstractShape], b: type[AbstractShape]) -> bool:
     """Whether contact points of shapes of these types take so long that a loop over the pairs that
     there are is faster than a batch of as many as there is room for."""
     function = _FUNCTIONS.get((a, b), _FUNCTIONS.get((b, a)))
-    return function in (box_box, convex_convex)
+    return function in (box_box, box_capsule, convex_convex)
