@@ -46,6 +46,7 @@ import jaxmbd as mbd
 
 GRAVITY, FRICTION = 9.81, 0.5
 FLOOR = mbd.HalfSpace()
+FEW = 4  # more bodies look for near pairs
 EVERY = 10  # steps from one saved state to the next
 
 
@@ -92,7 +93,8 @@ def stack(count: int, half: float = 0.1, speed: float = 0.3) -> Scene:
         geom = f'<geom type="box" size="{half} {half} {half}" mass="1"/>'
         text += f'<body pos="{numbers(place)}"><freejoint/>{geom}</body>'
     shape = mbd.Box(size=[2 * half] * 3)
-    return among(f"stack of {count} boxes", bodies, shape, text, speeds, 4 * count + 4)
+    name = f"stack of {count} boxes"
+    return among(name, bodies, shape, text, speeds, 4 * count + 4, 8 * count + 8)
 
 
 def among(
@@ -102,11 +104,14 @@ def among(
     text: str,
     speeds: np.ndarray,
     points: int,
+    budget: int | None = None,
 ) -> Scene:
-    """A scene in which every body may touch every other body and the ground."""
+    """A scene in which every body may touch every other body and the ground. jaxmbd has room for
+    `budget` points, by default as many as others."""
     pieces = [("ground", FLOOR), *((body, shape) for body in bodies)]
-    contacts = mbd.contacts_among(pieces, law=mbd.ContactLaw(FRICTION))
-    mechanism = mbd.Mechanism(bodies, contacts=contacts, contact_budget=points)
+    near = 8 * len(bodies) if len(bodies) > FEW else None
+    contacts = mbd.contacts_among(pieces, law=mbd.ContactLaw(FRICTION), pair_budget=near)
+    mechanism = mbd.Mechanism(bodies, contacts=contacts, contact_budget=budget or points)
     return Scene(name, mechanism, text, speeds, points)
 
 

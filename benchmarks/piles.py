@@ -47,7 +47,7 @@ def wall(rows: int, size=(0.4, 0.2, 0.2), joint: float = 0.01) -> Scene:
             text += f'<body pos="{contacts.numbers(place)}"><freejoint/>{geom}</body>'
     still, count = np.zeros((len(bodies), 3)), len(bodies)
     name = f"wall of {count} boxes"
-    return contacts.among(name, bodies, mbd.Box(size=size), text, still, 8 * count)
+    return contacts.among(name, bodies, mbd.Box(size=size), text, still, 8 * count, 16 * count)
 
 
 class Run(NamedTuple):
