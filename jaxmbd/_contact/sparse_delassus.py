@@ -91,7 +91,8 @@ class HeldRows(eqx.Module):
         if E is not None:
             own = own.at[: K.longest].add(K.by_element(E))
         used = jnp.pad(used, ((0, s - K.longest), (0, 0)))
-        own = jnp.where(used > 0, own, 1.0).T
+        # Rows that only fill up a block, and rows that are switched off, are 0.
+        own = jnp.where((used > 0) & (own > 0), own, 1.0).T
         eye = jnp.eye(s, dtype=dtype)
         diagonal = jnp.concatenate([A.diagonal, own[:, :, None] * eye[None]])
         blocks = jnp.concatenate(blocks)
