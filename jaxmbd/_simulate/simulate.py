@@ -327,11 +327,13 @@ def check_overlaps(
     than the tolerance, among them limits of joints. A traced start is judged by the first step."""
     if not enforcement.unilateral or not is_known((system, t, q, tolerance)):
         return
-    with jax.ensure_compile_time_eval():  # all is known, also while a caller is being traced
-        gap = np.asarray(_gap(system, np.asarray(t, q.dtype), q))
-        if not np.any(gap < -tolerance):  # NaN has a verdict of its own
-            return
-        said = system._overlaps(q, gap, float(tolerance))
+    gap = _gap(system, np.asarray(t, q.dtype), q)
+    if not is_known(gap):  # a caller is being traced
+        return
+    gap = np.asarray(gap)
+    if not np.any(gap < -tolerance):  # NaN has a verdict of its own
+        return
+    said = system._overlaps(q, gap, float(tolerance))
     if not said:
         return
     more = f"; and {len(said) - _NAMED} more" if len(said) > _NAMED else ""

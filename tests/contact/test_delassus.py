@@ -57,7 +57,7 @@ def forms(kind):
         DenseDelassus(jax.device_put(matrix.reshape(none.shape[:2] * 2))),
     ]
     if kind == "bodies":
-        found.append(SparseDelassus.of(Y, none))
+        found.append(eqx.filter_jit(SparseDelassus.of)(Y, none))
     return *found, matrix
 
 
@@ -188,7 +188,7 @@ def test_joints_and_contacts_in_one_graph(closed):
         return here.dense(), J.matrix(), S.times(r), S.blocks(), *both
 
     r = random(22, count, D)
-    here, J, times, own, x, z = found(state, jnp.asarray(blocks), jnp.asarray(r))
+    here, J, times, own, x, z = found(state, jax.device_put(blocks), jax.device_put(r))
     M, J, rows = np.asarray(here.M), 0.5 * np.asarray(J), np.asarray(here.rows.J)
     assert (len(rows), np.linalg.matrix_rank(rows)) == ((25, 21) if closed else (20, 20))
     free = scipy.linalg.null_space(np.delete(rows, 2, axis=0))

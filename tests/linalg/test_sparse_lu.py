@@ -30,9 +30,13 @@ def problem(seed, waiting):
     return A, links, (np.arange(NODES) < bodies).astype(np.int32), rng.normal(size=(NODES, S))
 
 
-@jax.jit
 def order_of(links, ready):
-    return sparse_lu.least_degree(*links, ready)
+    return jax.device_get(_order_of(links, ready))
+
+
+@jax.jit
+def _order_of(links, ready):
+    return sparse_lu.least_degree(links[0], links[1], ready)
 
 
 def blocks_of(A, links, order):
