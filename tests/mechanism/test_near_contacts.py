@@ -356,6 +356,7 @@ def both():
     return [(m, moved(m)) for m in (pile(kinds), pile(kinds, 15, reach=0.05))]
 
 
+@pytest.mark.slow
 def test_motion_is_that_of_all_pairs():
     """To rounding, while balls fall, collide and roll over each other."""
     (_, every), (_, near) = both()
