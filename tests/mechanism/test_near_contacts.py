@@ -106,7 +106,7 @@ def test_balls_hold_shapes():
     d = np.concatenate([rng.normal(size=(3000, 3)), [[0.2, 0.0, 0.15], [0.1, 0.2, 0.3]], np.eye(3)])
     d = d / np.linalg.norm(d, axis=1, keepdims=True)
     known = jax.jit(lambda: [bounding_ball(shape) for shape in shapes])
-    several = [jax.tree.map(lambda x: np.stack([x, 2 * x]), shape) for shape in shapes]
+    several = [jax.tree.map(lambda x: np.stack([x, 2 * np.asarray(x)]), shape) for shape in shapes]
     for shape, (center, radius), two in zip(shapes, jax.device_get(known()), several):
         distance = np.linalg.norm(farthest(shape, d) - center, axis=1)
         assert np.all(distance <= radius * (1 + 1e-12))
