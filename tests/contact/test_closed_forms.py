@@ -367,6 +367,7 @@ def rolled(q, dt):
     return sol.q, sol.v
 
 
+@pytest.mark.slow
 def test_a_ball_in_a_bowl():
     """It rolls as a pendulum of 7/5 of its length: from rest at an angle a its centre is at the
     bottom after a quarter of the period, with v^2 = 10/7 g length (1 - cos(a)) and the spin v / R

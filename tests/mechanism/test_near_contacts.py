@@ -118,7 +118,7 @@ def test_balls_hold_shapes():
 
 
 @pytest.mark.parametrize("large", [(), (3, 50)], ids=["alike", "two large"])
-@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize("dtype", [np.float64, pytest.param(np.float32, marks=pytest.mark.slow)])
 def test_pairs_are_those_of_all(dtype, large):
     """Each allowed pair once, in its group and in order; in a batch, and with balls nowhere or far
     out. With little room the list is full and says what it lacks."""
