@@ -23,6 +23,7 @@ from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from .._compiler import apply, contract, general_inverse
 from .._linalg import annihilate, iterate
+from .._types import Force, Velocity
 from .rows import AbstractContactJacobian, Impulses
 
 # Regularisation of a singular matrix, as a power of the machine precision.
@@ -146,20 +147,77 @@ class DenseDelassus(AbstractDelassus):
         return apply(matrix.reshape(lam.size, lam.size), lam.ravel()).reshape(lam.shape)
 
 
-class FactoredDelassus(AbstractDelassus):
-    """T + Y Y^T, where T is block diagonal.
+class AbstractProductDelassus(AbstractDelassus):
+    """T + Y A Y^T, where T is block diagonal, and A = 1 without equality rows.
 
     **Fields:** `Y`; `own`: the blocks of T."""
 
-    Y: AbstractContactJacobian
-    own: Blocks
+    Y: eqx.AbstractVar[AbstractContactJacobian]
+    own: eqx.AbstractVar[Blocks]
+
+    @property
+    @abc.abstractmethod
+    def J(self) -> AbstractContactJacobian:
+        """The Jacobian in the coordinates of `moved_by`."""
+
+    @abc.abstractmethod
+    def moved_by(self, f: Force) -> Velocity:
+        """Return the velocities by impulses f: S = T + J `moved_by` J^T."""
+
+    @abc.abstractmethod
+    def inner_solve(self, factor: PyTree, u: Velocity, transposed: bool) -> Velocity:
+        """Solve the system of the velocities with the second part of a factor, whose first part is
+        C'^-1."""
 
     def times(self, lam):
-        return self.Y.rows(self.Y.reaction(lam)) + apply_blocks(self.own, lam)
+        return self.J.rows(self.moved_by(self.J.reaction(lam))) + apply_blocks(self.own, lam)
 
     def magnitude(self, lam):
         lam, Y = jnp.abs(lam), jax.tree.map(jnp.abs, self.Y)
         return Y.rows(Y.reaction(lam)) + apply_blocks(jnp.abs(self.own), lam)
+
+    def sums(self, lam):
+        return self.J.reaction(lam), lam
+
+    def moved(self, sums, i, change):
+        f, lam = sums
+        return f + self.J.one(i).reaction(change[None]), lam.at[i].add(change)
+
+    def row(self, i, sums):
+        f, lam = sums
+        return self.J.one(i).rows(self.moved_by(f))[0] + self.own[i] @ lam[i]
+
+    def solve(self, factor, P, r):
+        C_inv, inner = factor
+        x = apply_blocks(C_inv, r)
+        u = self.inner_solve(inner, self.Y.reaction(x), False)
+        return x - apply_blocks(C_inv, apply_blocks(P, self.Y.rows(u)))
+
+    def solve_transposed(self, factor, P, r):
+        C_inv, inner = factor
+        x = apply_blocks(transposed_blocks(C_inv), r)
+        f = self.Y.reaction(apply_blocks(transposed_blocks(P), x))
+        u = self.inner_solve(inner, f, True)
+        return x - apply_blocks(transposed_blocks(C_inv), self.Y.rows(u))
+
+    def weights(self, C: Blocks, P: Blocks) -> tuple[Blocks, Blocks]:
+        """Return C'^-1 and W."""
+        C_inv = jax.vmap(general_inverse)(C + product_blocks(P, self.own))[0]
+        return C_inv, product_blocks(C_inv, P)
+
+
+class FactoredDelassus(AbstractProductDelassus):
+    """T + Y Y^T, with a dense system of the velocities."""
+
+    Y: AbstractContactJacobian
+    own: Blocks
+
+    @property
+    def J(self):
+        return self.Y
+
+    def moved_by(self, f):
+        return f
 
     def blocks(self):
         return self.Y.squares() + self.own
@@ -171,33 +229,13 @@ class FactoredDelassus(AbstractDelassus):
     def plus(self, blocks):
         return FactoredDelassus(self.Y, self.own + blocks)
 
-    def sums(self, lam):
-        return self.Y.reaction(lam), lam
-
-    def moved(self, sums, i, change):
-        u, lam = sums
-        return u + self.Y.one(i).reaction(change[None]), lam.at[i].add(change)
-
-    def row(self, i, sums):
-        u, lam = sums
-        return self.Y.one(i).rows(u)[0] + self.own[i] @ lam[i]
-
     def factorise(self, C, P):
-        C_inv = jax.vmap(general_inverse)(C + product_blocks(P, self.own))[0]
-        K = self.Y.gram(product_blocks(C_inv, P))
+        C_inv, W = self.weights(C, P)
+        K = self.Y.gram(W)
         return C_inv, general_inverse(K + jnp.eye(len(K), dtype=C.dtype))[0]
 
-    def solve(self, factor, P, r):
-        C_inv, K_inv = factor
-        x = apply_blocks(C_inv, r)
-        u = apply(K_inv, self.Y.reaction(x))
-        return x - apply_blocks(C_inv, apply_blocks(P, self.Y.rows(u)))
-
-    def solve_transposed(self, factor, P, r):
-        C_inv, K_inv = factor
-        x = apply_blocks(transposed_blocks(C_inv), r)
-        u = apply(K_inv.T, self.Y.reaction(apply_blocks(transposed_blocks(P), x)))
-        return x - apply_blocks(transposed_blocks(C_inv), self.Y.rows(u))
+    def inner_solve(self, factor, u, transposed):
+        return apply(factor.T if transposed else factor, u)
 
 
 class GroupInverse(eqx.Module):

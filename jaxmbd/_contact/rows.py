@@ -13,12 +13,9 @@ from jaxtyping import Array, Bool, Float, Int, Shaped
 from .._compiler import (
     contract,
     each,
-    entry,
-    loops_cost_nothing,
     product,
-    replaced,
     rows_at,
-    total,
+    sums_at,
 )
 from .._equations import equations
 from .._inputs import conform
@@ -163,34 +160,14 @@ class BodyContactJacobian(AbstractContactJacobian):
         return DenseContactJacobian(J.reshape(*J.shape[:2], blocks.shape[-1] * count))
 
     def rows(self, v):
-        table = jnp.pad(v.reshape(self.size, self.count), ((0, 0), (0, 1)))
-        if not loops_cost_nothing():
-            return jnp.einsum("ecdj,jec->cd", self.blocks, table[:, self.bodies])
-        table, ends = table.T, range(self.blocks.shape[0])
-
-        def one(k, z):
-            at = [(entry(self.blocks[e], k), entry(table, self.bodies[e, k])) for e in ends]
-            return replaced(z, total(jnp.sum(J * v[None], axis=1) for J, v in at), k)
-
-        return jax.lax.fori_loop(0, self.contacts, one, jnp.zeros(self.blocks.shape[1:3], v.dtype))
+        table = jnp.pad(v.reshape(self.size, self.count), ((0, 0), (0, 1))).T
+        at = rows_at(table, self.bodies.ravel()).reshape(*self.bodies.shape, self.size)
+        return jnp.sum(contract("ecdj,ecj->ecd", self.blocks, at), axis=0)
 
     def reaction(self, lam):
-        if loops_cost_nothing():
-            return self._reaction_by_loop(lam)
-        wrenches = jnp.einsum("ecdj,cd->jec", self.blocks, lam)
-        table = jnp.zeros((self.size, self.count + 1), lam.dtype).at[:, self.bodies].add(wrenches)
-        return table[:, : self.count].ravel()
-
-    def _reaction_by_loop(self, lam: Impulses) -> Force:
-        def one(k, table):
-            for e in range(self.blocks.shape[0]):
-                wrench = jnp.sum(entry(self.blocks[e], k) * entry(lam, k)[:, None], axis=0)
-                body = self.bodies[e, k]
-                table = replaced(table, entry(table, body) + wrench, body)
-            return table
-
-        table = jnp.zeros((self.count + 1, self.size), lam.dtype)
-        return jax.lax.fori_loop(0, self.contacts, one, table)[: self.count].T.ravel()
+        wrenches = contract("ecdj,cd->ecj", self.blocks, lam)
+        table = sums_at(wrenches.reshape(-1, self.size), self.bodies.ravel(), self.count + 1)
+        return table[: self.count].T.ravel()
 
     def matrix(self):
         shape = self.blocks.shape[1:3]
@@ -218,7 +195,7 @@ class BodyContactJacobian(AbstractContactJacobian):
             for e, f in self._pairs():
                 same = (bodies[e] == bodies[f]) & (bodies[e] < self.count)
                 found.append(jnp.where(same, sparse_lu.times(blocks[e], blocks[f].T), 0.0))
-            return total(found)
+            return jnp.sum(jnp.stack(found), axis=0)
 
         return each(of_contact, (jnp.moveaxis(self.blocks, 1, 0), self.bodies.T))
 

@@ -16,16 +16,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from .._compiler import entry, general_inverse, replaced
+from .._compiler import entry, replaced
 from .._linalg import ConstraintOperator, WhitenedRows, sparse_lu
 from .._types import Force, Velocity
-from .delassus import (
-    AbstractDelassus,
-    Blocks,
-    apply_blocks,
-    product_blocks,
-    transposed_blocks,
-)
+from .delassus import AbstractProductDelassus, Blocks
 from .rows import BodyContactJacobian, Impulses
 
 
@@ -49,7 +43,7 @@ class HeldRows(eqx.Module):
             one = J.one(i)
 
             def along(e):
-                return one.rows(_held(operator, one.reaction(e[None])))[0]
+                return one.rows(_accelerations(operator, one.reaction(e[None])))[0]
 
             block = jax.lax.map(along, jnp.eye(d, dtype=J.blocks.dtype))
             return (block + block.T) / 2
@@ -61,9 +55,9 @@ class HeldRows(eqx.Module):
         blocks = self.blocks * factors[:, :, None] * factors[:, None, :]
         return HeldRows(self.operator, self.J.scaled(factors), self.whitened, blocks)
 
-    def times(self, lam: Impulses) -> Impulses:
-        """Return J A J^T lam."""
-        return self.J.rows(_held(self.operator, self.J.reaction(lam)))
+    def moved_by(self, f: Force) -> Velocity:
+        """Return A f."""
+        return _accelerations(self.operator, f)
 
     @property
     def links(self) -> np.ndarray:
@@ -111,11 +105,11 @@ class HeldRows(eqx.Module):
         return sparse_lu.Blocks(diagonal, jax.lax.fori_loop(0, len(blocks), put, A.edges))
 
 
-class SparseDelassus(AbstractDelassus):
+class SparseDelassus(AbstractProductDelassus):
     """T + Y A Y^T, where A keeps the equality rows, for many bodies on a CPU.
 
-    **Fields:** `Y` and `own` as in `FactoredDelassus`; `held`: the equality rows, `None` if there
-    are none; `order` of the elimination, of no use before `prepared`."""
+    **Fields:** `held`: the equality rows, `None` if there are none; `order` of the elimination, of
+    no use before `prepared`."""
 
     Y: BodyContactJacobian
     own: Blocks
@@ -133,13 +127,12 @@ class SparseDelassus(AbstractDelassus):
         links = len(Y.pairs_of_ends) * Y.contacts + fixed
         return cls(Y, own, held, sparse_lu.Order.none(Y.count + elements, links))
 
-    def times(self, lam):
-        moved = self.Y.rows(self.Y.reaction(lam)) if self.held is None else self.held.times(lam)
-        return moved + apply_blocks(self.own, lam)
+    @property
+    def J(self):
+        return self.Y if self.held is None else self.held.J
 
-    def magnitude(self, lam):
-        lam, Y = jnp.abs(lam), jax.tree.map(jnp.abs, self.Y)
-        return Y.rows(Y.reaction(lam)) + apply_blocks(jnp.abs(self.own), lam)
+    def moved_by(self, f):
+        return f if self.held is None else self.held.moved_by(f)
 
     def blocks(self):
         return (self.Y.squares() if self.held is None else self.held.blocks) + self.own
@@ -151,23 +144,6 @@ class SparseDelassus(AbstractDelassus):
 
     def plus(self, blocks):
         return SparseDelassus(self.Y, self.own + blocks, self.held, self.order)
-
-    def sums(self, lam):
-        u = self.Y.reaction(lam) if self.held is None else self.held.J.reaction(lam)
-        return u, lam
-
-    def moved(self, sums, i, change):
-        u, lam = sums
-        J = self.Y if self.held is None else self.held.J
-        return u + J.one(i).reaction(change[None]), lam.at[i].add(change)
-
-    def row(self, i, sums):
-        u, lam = sums
-        if self.held is None:
-            z = self.Y.one(i).rows(u)
-        else:
-            z = self.held.J.one(i).rows(_held(self.held.operator, u))
-        return z[0] + self.own[i] @ lam[i]
 
     def prepared(self, needed):
         pairs, bodies = self.Y.pairs_of_ends, self.Y.bodies.astype(jnp.int32)
@@ -182,8 +158,7 @@ class SparseDelassus(AbstractDelassus):
             for k in (0, 1)
         )
         # The pivot of a joint is 0 until one of its bodies is eliminated.
-        ready = np.arange(nodes) < self.Y.count
-        ready[np.setdiff1d(np.arange(nodes), fixed[0][fixed[0] != fixed[1]])] = True
+        ready = ~np.isin(np.arange(nodes), fixed[0][fixed[0] != fixed[1]])
 
         def find(*_):
             return sparse_lu.least_degree(first, second, jnp.asarray(ready, jnp.int32))
@@ -192,38 +167,24 @@ class SparseDelassus(AbstractDelassus):
         return SparseDelassus(self.Y, self.own, self.held, order)
 
     def factorise(self, C, P):
-        C_inv = jax.vmap(general_inverse)(C + product_blocks(P, self.own))[0]
+        C_inv, W = self.weights(C, P)
         s = self.Y.size
         if self.held is not None:
             s = max(s, self.held.whitened.K.longest)
-        A = _gram(self.Y, product_blocks(C_inv, P), self.order, s)
+        A = _gram(self.Y, W, self.order, s)
         if self.held is not None:
             fixed = self.held.links.shape[1]
             A = self.held.add_to(A, self.order.of_link[len(self.order.of_link) - fixed :])
         return C_inv, sparse_lu.factorise(self.order, A)
 
-    def solve(self, factor, P, r):
-        C_inv, LU = factor
-        x = apply_blocks(C_inv, r)
-        u = self._solved(LU, self.Y.reaction(x))
-        return x - apply_blocks(C_inv, apply_blocks(P, self.Y.rows(u)))
-
-    def solve_transposed(self, factor, P, r):
-        C_inv, LU = factor
-        x = apply_blocks(transposed_blocks(C_inv), r)
-        u = self._solved(
-            LU, self.Y.reaction(apply_blocks(transposed_blocks(P), x)), transposed=True
-        )
-        return x - apply_blocks(transposed_blocks(C_inv), self.Y.rows(u))
-
-    def _solved(self, LU: sparse_lu.Blocks, u: Velocity, transposed: bool = False) -> Velocity:
-        size, count, (nodes, s) = self.Y.size, self.Y.count, LU.diagonal.shape[:2]
+    def inner_solve(self, factor, u, transposed):
+        size, count, (nodes, s) = self.Y.size, self.Y.count, factor.diagonal.shape[:2]
         table = jnp.pad(u.reshape(size, count).T, ((0, nodes - count), (0, s - size)))
-        x = sparse_lu.solve(self.order, LU, table, transposed=transposed)
+        x = sparse_lu.solve(self.order, factor, table, transposed=transposed)
         return x[:count, :size].T.ravel()
 
 
-def _held(operator: ConstraintOperator, f: Force) -> Velocity:
+def _accelerations(operator: ConstraintOperator, f: Force) -> Velocity:
     """The accelerations by f that keep the equality rows."""
     rest = jnp.zeros(operator.equations.rows(f).shape, f.dtype)
     return operator.solve_fixed(f, rest)[0]
