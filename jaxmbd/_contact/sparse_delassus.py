@@ -175,7 +175,11 @@ class SparseDelassus(AbstractProductDelassus):
         if self.held is not None:
             fixed = self.held.links.shape[1]
             A = self.held.add_to(A, self.order.of_link[len(self.order.of_link) - fixed :])
-        return C_inv, sparse_lu.factorise(self.order, A)
+        LU = sparse_lu.factorise(self.order, A)
+        # Without room for all edges the factors are wrong. NaN tells the solver, which then looks
+        # for another way, and a derivative, which has none.
+        pivots = jnp.where(self.order.overflow, jnp.nan, LU.diagonal)
+        return C_inv, LU._replace(diagonal=pivots)
 
     def inner_solve(self, factor, u, transposed):
         size, count, (nodes, s) = self.Y.size, self.Y.count, factor.diagonal.shape[:2]

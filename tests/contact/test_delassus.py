@@ -15,9 +15,10 @@ from jaxmbd._contact.delassus import (
     FactoredDelassus,
     GroupInverse,
 )
+from jaxmbd._contact.problem import ContactProblem, Groups
 from jaxmbd._contact.rows import BodyContactJacobian, DenseContactJacobian
 from jaxmbd._contact.sparse_delassus import HeldRows, SparseDelassus
-from jaxmbd._linalg import ConstraintOperator
+from jaxmbd._linalg import ConstraintOperator, sparse_lu
 from jaxmbd._methods.point import point
 
 COUNT, D, BODIES = 7, 3, 2
@@ -153,6 +154,35 @@ def test_solutions():
         np.testing.assert_allclose(
             proximal(S, 0 * stick, stick, reached), reached, rtol=1e-6, atol=1e-6
         )
+
+
+@pytest.mark.slow
+def test_an_elimination_without_room_is_told(monkeypatch):
+    """Three bodies that touch each other, with room for one neighbour of each: neither impulses nor
+    derivatives may come from wrong factors."""
+    triangle = np.array([[0, 1, 2], [1, 2, 0]])
+    b = np.full((3, D), -0.5)
+
+    @eqx.filter_jit
+    def found(blocks, b):
+        Y = BodyContactJacobian(blocks, jnp.asarray(triangle), 3)
+        S = SparseDelassus.of(Y, jnp.zeros((3, D, D)))
+        groups = Groups((2,), (mbd.contacts.Cone(),))
+        problem = ContactProblem.scaled(S, b, jnp.full((3, 1), 0.5), groups, None)
+        solved = mbd.solvers.InteriorPoint(restarts=2).solve(problem, jnp.zeros_like(b))
+        stick = jnp.broadcast_to(jnp.eye(D), (3, D, D))
+        return solved, GroupInverse(problem.S, 0 * stick, stick).solve(b)
+
+    given = jax.device_put((random(30, 2, 3, D, 6), b))
+    solved, x = found(*given)
+    assert solved.accepted
+    assert np.all(np.isfinite(x))
+    monkeypatch.setattr(sparse_lu, "_WIDEST", 1)
+    jax.clear_caches()
+    solved, x = found(*given)
+    assert not solved.accepted
+    assert np.all(np.isfinite(solved.impulses))
+    assert np.all(np.isnan(x))
 
 
 @pytest.mark.parametrize("closed", [True, pytest.param(False, marks=pytest.mark.slow)])
