@@ -49,6 +49,7 @@ def down(slope, way, tilt):
     return jax.jvp(velocities, (slope,), (jnp.ones_like(slope),))
 
 
+@pytest.mark.slow
 def test_a_ball_rolls_down_a_slope_or_slides():
     """With c = cos(tilt) it rolls at g sin(slope) / (1 + 2 / (5 c^2)) if friction is enough, until
     tan(slope) = mu (5 c^2 + 2) / (2 c), and slides at g (sin(slope) - mu cos(slope) / c) beyond.
