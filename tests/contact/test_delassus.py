@@ -23,6 +23,7 @@ from jaxmbd._methods.point import point
 
 COUNT, D, BODIES = 7, 3, 2
 N = COUNT * D
+COMPLIANCE = 0.2
 
 
 def random(seed, *shape):
@@ -187,9 +188,9 @@ def test_an_elimination_without_room_is_told(monkeypatch):
 
 @pytest.mark.parametrize("closed", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_joints_and_contacts_in_one_graph(closed):
-    """A chain in a closed loop, with redundant rows in a singular pose, or open, with a row
-    switched off and contacts between its links and the ground: J A J^T with the accelerations A f
-    that keep the rows, from M and the rows alone."""
+    """A chain in a closed loop, with redundant rows in a singular pose, or open, with compliant
+    rows. A row is switched off, and there are contacts between links and the ground: J A J^T with
+    the accelerations A f that keep the rows, from M and the rows alone."""
     inertia = mbd.Inertia.box(size=[0.3, 0.1, 0.2], mass=1.0)
     bodies = [mbd.Body(f"{i}", inertia, position=[0.3 * i, 0.1 * i**2, 0.0]) for i in range(5)]
     pairs = [*itertools.pairwise(bodies), *([(bodies[0], bodies[-1])] * closed)]
@@ -207,7 +208,8 @@ def test_joints_and_contacts_in_one_graph(closed):
     def found(state, blocks, r):
         here = point(mechanism, None, state.t, state.q, state.v)
         G = here.rows.J.switched(jnp.ones(here.rows.J.shape[0]).at[2].set(0.0))
-        operator = ConstraintOperator(mbd.solvers.BlockSparse(), here.M, G)
+        E = None if closed else jnp.full(here.rows.J.shape[0], COMPLIANCE)
+        operator = ConstraintOperator(mbd.solvers.BlockSparse(), here.M, G, E)
         J = BodyContactJacobian(blocks, jnp.asarray(ends), 5)
         rows = operator.whitened()
         Y = J.whitened(rows.root.whitener())
@@ -219,10 +221,13 @@ def test_joints_and_contacts_in_one_graph(closed):
 
     r = random(22, count, D)
     here, J, times, own, x, z = found(state, jax.device_put(blocks), jax.device_put(r))
-    M, J, rows = np.asarray(here.M), 0.5 * np.asarray(J), np.asarray(here.rows.J)
+    M, J, rows = np.asarray(here.M), 0.5 * np.asarray(J), np.array(here.rows.J)
     assert (len(rows), np.linalg.matrix_rank(rows)) == ((25, 21) if closed else (20, 20))
-    free = scipy.linalg.null_space(np.delete(rows, 2, axis=0))
-    matrix = J @ free @ np.linalg.solve(free.T @ M @ free, free.T @ J.T)
+    rows[2] = 0.0
+    mobility = np.linalg.inv(M)
+    G = rows @ mobility @ rows.T + (0.0 if closed else COMPLIANCE) * np.eye(len(rows))
+    held = rows.T @ np.linalg.pinv(G, rcond=1e-10) @ rows
+    matrix = J @ (mobility - mobility @ held @ mobility) @ J.T
     np.testing.assert_allclose(np.ravel(times), matrix @ r.ravel(), atol=1e-9)
     kept = scipy.linalg.block_diag(*np.ones((count, D, D))) > 0
     np.testing.assert_allclose(scipy.linalg.block_diag(*own)[kept], matrix[kept], atol=1e-9)
