@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float
 
 from .._compiler import contract, each, loops_cost_nothing, product, root, stop_gradient
 from .._linalg import BlockDiagonal, ConstraintOperator, block_whitener, dense
@@ -125,7 +125,11 @@ class Applied(NamedTuple):
 
 @eqx.filter_custom_jvp
 def at_solution(
-    equations: ContactEquations, problem: ContactProblem, lam: Impulses, rows: int
+    equations: ContactEquations,
+    problem: ContactProblem,
+    lam: Impulses,
+    rows: int,
+    solves: Bool[Array, ""],
 ) -> Applied:
     """Return the scaled solution `lam` with its effects, as a function of the equations. The
     derivative follows from the zeros of the natural map F,
@@ -134,16 +138,18 @@ def at_solution(
 
     taken on the active set. It is the derivative of the solution wherever no contact is about to
     change its state. Where one is, it is the derivative on one of the sides. For redundant contacts
-    it is the derivative of the impulses of least norm."""
+    it is the derivative of the impulses of least norm. Where `lam` does not solve the problem, dlam
+    is 0: the step has failed, and its derivatives must stay finite though H^+ may not be."""
+    del solves
     impulses = lam * problem.scale[:, None]
     return Applied(impulses, *equations.change(impulses, rows))
 
 
 @at_solution.def_jvp
 def _at_solution_jvp(primals, tangents):
-    equations, problem, lam, rows = primals
+    equations, problem, lam, rows, solves = primals
     d_equations = tangents[0]
-    out = at_solution(equations, problem, lam, rows)
+    out = at_solution(equations, problem, lam, rows, solves)
     if not jax.tree.leaves(d_equations) or lam.size == 0:
         return out, jax.tree.map(jnp.zeros_like, out)
     scale = problem.scale[:, None]
@@ -171,8 +177,8 @@ def _at_solution_jvp(primals, tangents):
     dlam = scale * jax.lax.custom_linear_solve(
         along,
         -dF,
-        lambda _, r: inverse.solve(r),
-        lambda _, r: inverse.solve_transposed(r),
+        lambda _, r: jnp.where(solves, inverse.solve(r), 0.0),
+        lambda _, r: jnp.where(solves, inverse.solve_transposed(r), 0.0),
     )
     moved, multipliers = equations.change(dlam, rows)
     return out, Applied(dlam, d_change + moved, d_multipliers + multipliers)

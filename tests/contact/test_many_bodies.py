@@ -4,9 +4,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from helpers import assert_verdicts
 
 import jaxmbd as mbd
 from jaxmbd._contact import rows
+from jaxmbd._linalg import sparse_lu
 
 RADIUS, COUNT, DT, STEPS = 0.1, 8, 2e-3, 20
 
@@ -60,3 +62,28 @@ def test_pile_as_arrays_and_as_blocks(monkeypatch):
     along = np.random.default_rng(2).normal(size=v.shape)
     ahead, behind = (sparse(v + s * jnp.asarray(along))[0][0] for s in (1e-6, -1e-6))
     np.testing.assert_allclose(slope @ along, (ahead - behind) / 2e-6, rtol=1e-6)
+
+
+@pytest.mark.slow
+def test_a_failed_step_has_finite_derivatives(monkeypatch):
+    """Three balls that touch each other, with room for one neighbour of each: the elimination
+    fails, and the derivatives are of the start, to which the state went back."""
+    inertia = mbd.Inertia.sphere(radius=RADIUS, mass=1.0)
+    places = 2 * RADIUS * np.array([[0, 0, 0.5], [1, 0, 0.5], [0.5, 0.75**0.5, 0.5]])
+    bodies = [mbd.Body(f"{i}", inertia, position=place) for i, place in enumerate(places)]
+    pieces = [("ground", mbd.HalfSpace()), *((body, mbd.Sphere(RADIUS)) for body in bodies)]
+    contacts = mbd.contacts_among(pieces, law=mbd.ContactLaw(0.5))
+    mechanism = mbd.Mechanism(bodies, contacts=contacts)
+    method = mbd.ContactImpulse(contact_solver=mbd.solvers.InteriorPoint(restarts=2))
+    weight, v = np.random.default_rng(0).normal(size=(2, 18))
+
+    def end(v):
+        start = mbd.State(0.0, mechanism.state().q, v)
+        sol = mbd.simulate(mechanism, method, start, dt=1e-3, num_steps=1, throw=False)
+        return weight @ sol.v[-1], sol.result
+
+    monkeypatch.setattr(rows, "_FEW", 0)
+    monkeypatch.setattr(sparse_lu, "_WIDEST", 1)
+    slope, result = jax.jit(jax.grad(end, has_aux=True))(v)
+    assert_verdicts(result, mbd.RESULTS.contact_unsolved)
+    np.testing.assert_allclose(slope, weight, rtol=1e-14)
