@@ -15,7 +15,7 @@ from ._extensible import Extensible
 from ._inputs import checked, unjudged
 from ._printed import in_a_line, printed
 from ._results import RESULTS
-from ._types import Coordinates, Force, MassMatrix, RealScalarLike, Scalar, Velocity
+from ._types import Coordinates, FetchedArray, Force, MassMatrix, RealScalarLike, Scalar, Velocity
 
 
 class AbstractStates(eqx.Module):
@@ -26,7 +26,7 @@ class AbstractStates(eqx.Module):
     q: eqx.AbstractVar[Any]
     v: eqx.AbstractVar[Any]
 
-    def points(self) -> tuple[Array, Array, Array]:
+    def points(self) -> tuple[Array, FetchedArray, FetchedArray]:
         """t, q and v with the same leading axes. **Raises:** `ValueError` without states."""
         if self.q is None or self.v is None:
             raise ValueError("States were not saved: `SaveAt(fn=...)` chose other outputs.")

@@ -13,11 +13,14 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike as Convertible
 
     EitherArray: TypeAlias = Array | np.ndarray
+    FetchedArray: TypeAlias = Array
     RealScalarLike: TypeAlias = float | int | Shaped[Array, ""]
 else:  # Matplotlib is an extra, and beartype refuses the recursive type of NumPy.
     Axes = Convertible = Any
     # NumPy's arithmetic turns arrays without axes into scalars.
     EitherArray = Array | np.ndarray | np.number
+    # `jax.device_get` of a result leaves NumPy's arrays, which are used like JAX's.
+    FetchedArray = Array | np.ndarray
     # NumPy's numbers serve too, but most libraries do not declare them.
     RealScalarLike = float | int | Shaped[Array | np.ndarray, ""] | np.number
 

@@ -1,6 +1,7 @@
 import gc
 import os
 import pathlib
+import sys
 
 import jaxlib.version
 
@@ -51,6 +52,11 @@ def pytest_configure(config):
         config.pluginmanager.register(compiled_budget.Budget(config))
     # Without it the tests see what users see, the package's own messages above all.
     if config.getoption("--shapes"):
+        if "jaxmbd" in sys.modules:
+            raise pytest.UsageError(
+                "--shapes checks nothing, since jaxmbd is imported already: a conftest.py below "
+                "`tests/` must import it within its fixtures."
+            )
         install_import_hook("jaxmbd", "beartype.beartype")
 
 

@@ -6,7 +6,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, ArrayLike, Float
 
 from .._compiler import is_known, to_jax
 from .._coordinates import (
@@ -259,7 +259,9 @@ class Body(eqx.Module):
 
         return energy(pose, twist)
 
-    def potential_energy(self, pose: Pose, gravity: Float[Array, "3"]) -> Float[Array, "*batch"]:
+    def potential_energy(
+        self, pose: Pose, gravity: Float[ArrayLike, "3"]
+    ) -> Float[Array, "*batch"]:
         """-m g . r [J] for the gravitational acceleration g [m/s^2] and the position r of the
         centre of mass, 0 at the origin of the world. Leading axes of the pose are kept."""
 

@@ -306,7 +306,7 @@ class Mechanism(AbstractStructuredSystem):
             raise ValueError(f'"{name}" never moves, so it has no numbers in q and v.')
         return self.coordinates.indices(column)
 
-    def contact_points(self, q: Float[Array, "*batch nq"]) -> ContactPoints:
+    def contact_points(self, q: Float[ArrayLike, "*batch nq"]) -> ContactPoints:
         """All contact points between shapes, in the order of `contact_names`. Leading axes of q are
         kept."""
         return _contact_points(self.contact_set, self.checked_q(q))
@@ -318,7 +318,7 @@ class Mechanism(AbstractStructuredSystem):
         return self.contact_set.names
 
     def joint_coordinates(
-        self, q: Float[Array, "*batch nq"], name: str
+        self, q: Float[ArrayLike, "*batch nq"], name: str
     ) -> Float[Array, "*batch k"]:
         """Coordinates of the joint `name`: see its class."""
         joint = self.joint(name)

@@ -327,7 +327,8 @@ class LimitPoint(eqx.Module):
         return judged(self.result, found, "no limit point found")
 
 
-def _member(family: SystemFamily, x: Array, u: PyTree) -> tuple[AbstractSystem, PyTree]:
+def _member(family: SystemFamily, x: Array, u: PyTree) -> tuple[Any, PyTree]:
+    """What the family returns at x, not checked yet, and the inputs."""
     found = family(x)
     return found if isinstance(found, tuple) else (found, u)
 

@@ -92,7 +92,7 @@ def test_senses_of_whirl():
     assert len(axes.lines) == 7
     assert [text.get_text() for text in axes.get_legend().get_texts()] == ["forward", "backward"]
     with pytest.raises(ValueError, match="places from 0 to 5"):
-        campbell(spinning, [0.0], planes=[(0, 6)])
+        campbell(spinning, np.zeros(1), planes=[(0, 6)])
 
 
 @pytest.mark.slow

@@ -1,14 +1,12 @@
 """Models from texts."""
 
 import pytest
-from refusals import check_refused
-
-import jaxmbd as mbd
 
 
 @pytest.fixture
 def load(tmp_path):
     """A function that loads a text."""
+    import jaxmbd as mbd
 
     def loaded(text, name="model.sdf", **options):
         path = tmp_path / name
@@ -21,4 +19,6 @@ def load(tmp_path):
 @pytest.fixture
 def refused(load):
     """A function that checks the words with which a text is refused."""
+    from refusals import check_refused
+
     return lambda text, words, **options: check_refused(lambda: load(text, **options), words)

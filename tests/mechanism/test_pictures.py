@@ -8,6 +8,7 @@ import pytest
 from refusals import check_refused
 
 import jaxmbd as mbd
+from jaxmbd._compiler import to_jax
 
 matplotlib = pytest.importorskip("matplotlib")
 matplotlib.use("Agg")
@@ -44,7 +45,8 @@ def motion(mechanism, t, shift):
     q.reshape(len(t), 7, -1)[:, :3] += (t[:, None] * shift)[:, :, None]
     v.reshape(len(t), 6, -1)[:, :3] += np.array(shift)[:, None]
     lam = np.tile(np.arange(float(mechanism.row_count)), (len(t), 1))
-    return mbd.Solution(t, q, v, lam, 0 * t, 0 * t, None, {}, mbd.RESULTS.successful)
+    arrays = map(to_jax, (t, q, v, lam, 0 * t, 0 * t))
+    return mbd.Solution(*arrays, None, {}, mbd.RESULTS.successful)
 
 
 def is_drawn(ax, start, end):

@@ -9,6 +9,7 @@ from joint_kinds import motion
 from reported import BOX, TIME, G, X, Y, Z, four_bar
 
 import jaxmbd as mbd
+from jaxmbd._compiler import to_jax
 from jaxmbd._mechanism.reports.violation import dense_jacobian
 
 
@@ -141,11 +142,10 @@ def test_audit_of_a_free_pair():
     ]
     mechanism = mbd.Mechanism(bodies)
     state = mechanism.state()
-    zero = np.zeros((2, 1))
+    zero, twice = to_jax(np.zeros((2, 1))), lambda x: to_jax(np.tile(x, (2, 1, 1)))
     sol = mbd.Solution(
-        t=zero, q=np.tile(state.q, (2, 1, 1)), v=np.tile(state.v, (2, 1, 1)),
-        multipliers=np.zeros((2, 1, 0)), phi_norm=zero, phidot_norm=zero, ys=None, stats={},
-        result=mbd.RESULTS.successful,
+        t=zero, q=twice(state.q), v=twice(state.v), multipliers=to_jax(np.zeros((2, 1, 0))),
+        phi_norm=zero, phidot_norm=zero, ys=None, stats={}, result=mbd.RESULTS.successful,
     )  # fmt: skip
     found = jax.jit(lambda sol: mbd.reports.audit(mechanism, sol))(sol)
     spin = w @ np.asarray(BOX.tensor)

@@ -26,14 +26,14 @@ def test_rotors_keep_energy_and_momentum():
     @jax.jit
     @jax.vmap
     def values(s):
-        here = mechanism.retract(q, s * v)
+        w, here = jnp.asarray(v), mechanism.retract(q, s * v)
         blocks, f = mechanism.mass_blocks(here), mechanism.force(0.0, here, v, u)
         state = mbd.State(0.0, here, v)
         powers = mbd.reports.powers(mechanism, state, u)
         return {
             "M": blocks.dense(),
             "f": f,
-            "momentum": jnp.stack([blocks @ v, mechanism.inertia(here, v)]),
+            "momentum": jnp.stack([blocks @ w, mechanism.inertia(here, w)]),
             "power": sum(entry.power for entry in powers.values()),
             "rotors": mbd.reports.rotor_energies(mechanism, state),
             "energy": mbd.reports.total_energy(mechanism, state),

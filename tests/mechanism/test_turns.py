@@ -123,7 +123,6 @@ def test_elements_at_angles_of_several_turns():
     ]
     stop = mbd.contacts.CoordinateLimit("stop", b, lower=-3 * np.pi, upper=4 * np.pi)
     of = mbd.Mechanism(bodies, joints, forces, [stop, mbd.JointLimit(bearings[3])], **FREE)
-    v = np.zeros(12)
 
     @jax.jit
     @jax.vmap
@@ -131,7 +130,7 @@ def test_elements_at_angles_of_several_turns():
         def counting(angles, s):
             return of.near(angles).turning(s * q, v).angle, None
 
-        q = jnp.concatenate([jnp.zeros(8), x])
+        q, v = jnp.concatenate([jnp.zeros(8), x]), jnp.zeros(12)
         angles, _ = jax.lax.scan(counting, of.turning(0 * q, v).angle, jnp.linspace(0, 1, 60))
         there = of.near(angles)
         torque = there.external_force(0.0, q, v, np.array([4 * np.pi]))[8:]

@@ -12,6 +12,7 @@ import pytest
 import scipy.optimize
 from jaxtyping import Array
 
+from jaxmbd._compiler import to_jax
 from jaxmbd._results import RESULTS
 from jaxmbd._search import (
     Checkpoint,
@@ -85,7 +86,7 @@ def test_levenberg_marquardt_predicts_what_curvature_does():
     def quadratic(y, _):
         return jnp.stack([3.0 + y[0] + 0.02 * y[0] ** 2, 1.0 - 0.5 * y[0] + 0.05 * y[0] ** 2]), None
 
-    y, rows = np.array([1.5]), jax.ShapeDtypeStruct((2,), float)
+    y, rows = to_jax([1.5]), jax.ShapeDtypeStruct((2,), float)
     solver = levenberg_marquardt(1e-9, y)
     step = eqx.filter_jit(lambda y, state: solver.step(quadratic, y, None, {}, state, frozenset()))
     begin = eqx.filter_jit(lambda y: solver.init(quadratic, y, None, {}, rows, None, frozenset()))
@@ -144,7 +145,7 @@ def test_driver_stops_at_its_limit_and_goes_on(tmp_path):
 @pytest.mark.parametrize("rate, finite", [(0.1, True), (1e6, False)])
 def test_search_that_diverges_has_not_converged(rate, finite):
     """It ends at the last finite unknowns, and says that a step was not finite."""
-    minimiser = as_minimiser(optax.sgd(rate), np.array(1e-6))
+    minimiser = as_minimiser(optax.sgd(rate), to_jax(1e-6))
 
     def quartic(y, args):
         return jnp.sum(y**4) + jnp.sum(y**2), None
@@ -169,7 +170,7 @@ def test_multipliers_are_those_of_lagrange():
         terms = multipliers.of_equations(c), multipliers.residuals(c)
         return multipliers.next_round(c, d), *terms
 
-    multipliers = Multipliers(np.zeros(1), np.zeros(1), np.array(5.0), np.array(np.inf))
+    multipliers = Multipliers(*map(to_jax, ([0.0], [0.0], 5.0, np.inf)))
     for _ in range(12):
         lam, rho = np.asarray(multipliers.equality), float(multipliers.penalty)
         multipliers, term, residuals = round_of(multipliers)

@@ -69,7 +69,7 @@ def test_a_body_alone_is_the_box_with_its_inertia():
 def test_a_bar_lies_between_its_ends(direction):
     a = np.array([0.1, 0.2, 0.3])
     b = a + 2 * np.array(direction)
-    solid = bar("body", "body", a, b, 0.01, (0, 0, 0, 1))
+    solid = bar("body", "body", a, b, 0.01, (0.0, 0.0, 0.0, 1.0))
     half = solid.size[1] * matrices(solid.orientation)[:, 2]
     np.testing.assert_allclose([solid.position - half, solid.position + half], [a, b], atol=1e-12)
     assert np.all(np.isfinite(toward(a, a)))

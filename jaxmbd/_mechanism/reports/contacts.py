@@ -15,6 +15,7 @@ from ..._inputs import checked
 from ..._printed import counted, largest, printed
 from ..._simulate import Solution
 from ..._system import AbstractStates
+from ..._types import FetchedArray
 from ..batching import batched
 from ..mechanism import Mechanism
 from .violation import points_of
@@ -138,7 +139,7 @@ def contact_states(mechanism: Mechanism, sol: Solution, *, rest: float = 1e-4) -
     return _states(mechanism, q, v, force, pairs_of(mechanism, sol), rest)
 
 
-def contact_force_of(state: AbstractStates) -> Float[Array, "*batch contacts d"]:
+def contact_force_of(state: AbstractStates) -> Float[FetchedArray, "*batch contacts d"]:
     """The contact forces of a solution. **Raises:** `ValueError` without any."""
     force = getattr(state, "contact_force", None)
     if force is None:
