@@ -87,3 +87,40 @@ def test_a_failed_step_has_finite_derivatives(monkeypatch):
     slope, result = jax.jit(jax.grad(end, has_aux=True))(v)
     assert_verdicts(result, mbd.RESULTS.contact_unsolved)
     np.testing.assert_allclose(slope, weight, rtol=1e-14)
+
+
+@pytest.mark.slow
+def test_located_impacts_of_balls_that_roll_over_each_other():
+    """Three balls on the ground carry a fourth, and a fifth strikes them. Where a step has more
+    impacts than are located, what pressed rests from there, and few later steps have so many.
+    Derivatives by the place and the speed of the strike, against differences."""
+    inertia, ring = mbd.Inertia.sphere(radius=RADIUS, mass=1.0), 2 * RADIUS / np.sqrt(3)
+    angles = np.pi / 2 + 2 * np.pi / 3 * np.arange(3)
+    places = [[ring * np.cos(a), ring * np.sin(a), RADIUS] for a in angles]
+    places.append([0.0, 0.0, RADIUS * (1 + np.sqrt(8 / 3))])
+    still = [mbd.Body(f"{i}", inertia, position=place) for i, place in enumerate(places)]
+    law = mbd.ContactLaw(0.3, rolling=0.003)
+
+    def end(strike):
+        side, speed = strike
+        ball = mbd.Body(
+            "ball",
+            inertia,
+            position=jnp.stack([side, 0 * side - ring / 2 - 2 * RADIUS - 0.02, 0 * side + RADIUS]),
+            velocity=jnp.stack([0 * side, speed, 0 * side]),
+            angular_velocity=jnp.stack([-speed / RADIUS, 0 * side, 0 * side]),
+        )
+        bodies = [*still, ball]
+        pieces = [("ground", mbd.HalfSpace()), *((body, mbd.Sphere(RADIUS)) for body in bodies)]
+        mechanism = mbd.Mechanism(bodies, contacts=mbd.contacts_among(pieces, law=law))
+        method = mbd.ContactImpulse(impacts=mbd.Located(2))
+        sol = mbd.simulate(mechanism, method, mechanism.state(), dt=DT, num_steps=45)
+        return jnp.concatenate([sol.q[-1], sol.v[-1]]), sol.stats["unlocated_steps"]
+
+    strike, ends = jnp.array([-0.06, 1.0]), jax.jit(end)
+    slopes, unlocated = jax.jit(jax.jacfwd(end, has_aux=True))(strike)
+    assert 0 < unlocated < 9
+    for slope, e in zip(slopes.T, 1e-6 * np.eye(2)):
+        difference = (ends(strike + e)[0] - ends(strike - e)[0]) / 2e-6
+        error = np.linalg.norm(slope - difference) / np.linalg.norm(difference)
+        assert error < 1e-4
