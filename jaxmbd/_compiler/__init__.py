@@ -21,6 +21,7 @@ from .barrier import materialise_condition as materialise_condition
 from .barrier import materialise_cotangent as materialise_cotangent
 from .barrier import sum_with_error as sum_with_error
 from .barrier import total as total
+from .concrete import all_picked as all_picked
 from .concrete import any_staged as any_staged
 from .concrete import array_namespace as array_namespace
 from .concrete import as_one_program as as_one_program

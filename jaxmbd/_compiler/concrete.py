@@ -126,6 +126,13 @@ def picked(x: EitherArray, at: Any) -> jax.Array:
     return to_jax(np.asarray(x)[at])
 
 
+def all_picked(x: jax.Array) -> list[jax.Array]:
+    """All columns of x along its last axis, much faster than by `picked` one after the other."""
+    if _on_cpu(x):
+        return jax.device_put(list(np.moveaxis(np.asarray(x), -1, 0)))
+    return [x[..., i] for i in range(x.shape[-1])]
+
+
 def _on_cpu(x: jax.Array) -> bool:
     """Whether `x` is concrete and in the memory of the host."""
     return is_concrete(x) and all(device.platform == "cpu" for device in x.devices())

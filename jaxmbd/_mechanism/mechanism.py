@@ -634,7 +634,11 @@ def _coordinates(
 
 
 def _members(kinds: Sequence[Stack]) -> tuple:
-    places = {place: kind[i] for kind in kinds for i, place in enumerate(kind.places)}
+    places = {
+        place: element
+        for kind in kinds
+        for place, element in zip(kind.places, kind.each(), strict=True)
+    }
     return tuple(places[i] for i in range(len(places)))
 
 

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, PyTree
 
-from .._compiler import is_known, picked, stacked
+from .._compiler import all_picked, is_known, picked, stacked
 from .._coordinates import AbstractCoordinates
 from .._linalg import columns
 from .coordinates import each
@@ -46,6 +46,14 @@ class Stack(eqx.Module, Generic[_Element]):
         """Element i."""
         leaves = [one_of(x, i) if eqx.is_array(x) else x for x in self.leaves]
         return jax.tree.unflatten(self.structures[i], leaves)
+
+    def each(self) -> list[_Element]:
+        """All elements."""
+        n = len(self)
+        columns = [all_picked(x) if eqx.is_array(x) else [x] * n for x in self.leaves]
+        rows = zip(*columns, strict=True) if columns else [()] * n
+        both = zip(self.structures, rows, strict=True)
+        return [jax.tree.unflatten(structure, row) for structure, row in both]
 
     @property
     def together(self) -> _Element:

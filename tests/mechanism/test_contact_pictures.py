@@ -249,6 +249,27 @@ def test_shapes_take_the_place_of_the_box_of_inertia_once():
     assert np.nanmax(below[:, 1]) < 1e-12 and np.nanmin(behind[:, 0]) > 2 - 1e-12
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("count", [50, 51], ids=["few", "many"])
+def test_many_bodies_share_artists(count):
+    """Each ball is where it was, but those of one colour are drawn as one, without marks."""
+    x = np.stack([3.0 * np.arange(count), 0 * np.arange(count), np.sin(np.arange(count))], axis=1)
+    balls = [mbd.Body(f"{i}", INERTIA, position=place) for i, place in enumerate(x)]
+    pieces = [("ground", mbd.HalfSpace()), *((ball, mbd.Sphere(0.5)) for ball in balls)]
+    contacts = mbd.contacts_among(pieces, pair_budget=count)
+    mechanism = mbd.Mechanism(balls, contacts=contacts)
+    ax = mbd.plots.draw(mechanism, plane="xz")
+    polygons = [patch.get_xy() for patch in ax.patches]
+    for collection in ax.collections:
+        polygons += [path.vertices for path in collection.get_paths()]
+    low, high = (np.sort([f(p, axis=0) for p in polygons], axis=0) for f in (np.min, np.max))
+    expected = np.sort(x[:, [0, 2]], axis=0)
+    np.testing.assert_allclose(low, expected - 0.5, atol=1e-12)
+    np.testing.assert_allclose(high, expected + 0.5, atol=1e-12)
+    artists = len(ax.patches) + len(ax.collections) + len(ax.lines)
+    assert (len(ax.texts), artists) == ((50, 352) if count == 50 else (0, 18))
+
+
 def test_height_field_is_a_line_or_a_grid():
     heights = np.repeat(np.array([0.0, 0.3, 0.1])[:, None], 4, axis=1)
     ball = mbd.Body("ball", INERTIA, position=[0, 0, 1])

@@ -15,5 +15,6 @@ BODIES = (
 
 def body_colors(mechanism: Mechanism) -> dict[str, str]:
     """The colour of each body and of the ground."""
-    colors = {b.name: BODIES[i % len(BODIES)] for i, b in enumerate(mechanism.bodies)}
+    names = mechanism.body_stack.names
+    colors = {name: BODIES[i % len(BODIES)] for i, name in enumerate(names)}
     return colors | {GROUND: GROUND_EDGE}

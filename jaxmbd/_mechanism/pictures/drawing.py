@@ -1,6 +1,7 @@
 """Drawings of mechanisms as skeletons, by matplotlib."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from types import ModuleType
 from typing import Any
 
@@ -29,12 +30,15 @@ from ..joints import AbstractConstraint
 from ..mechanism import Mechanism
 from ..reports import contact_forces
 from . import symbols
-from .polylines import View, pieces
+from .polylines import View, lines, pieces
 from .shapes import extent, grounds, solid
 from .symbols import Stroke
 
 # Length of the longest arrow, and largest length of heads, relative to the picture.
 _ARROW, _HEAD = 0.25, 0.035
+
+# Most bodies that are drawn with their names, axes and centres of mass by default.
+_FEW = 50
 
 
 def pyplot() -> ModuleType:
@@ -60,8 +64,8 @@ def draw(
     ax: Axes | None = None,
     *,
     plane: str | Sequence[Numbers] | None = None,
-    labels: bool = True,
-    frames: bool = True,
+    labels: bool | None = None,
+    frames: bool | None = None,
     contact_force: Float[Array, "contacts d"] | None = None,
     force_scale: float | None = None,
 ) -> Axes:
@@ -76,7 +80,8 @@ def draw(
     - `ax`: matplotlib axes to draw on, by default new ones: flat if `plane` is given, 3D otherwise.
     - `plane`: `None` for a view in perspective, or the world directions to the right and up of a
       flat picture: a pair of vectors, or two of the letters x, y, z, such as "xz".
-    - `labels`: write the names of the bodies. `frames`: show their axes: x red, y green, z blue.
+    - `labels`: write the names of the bodies. `frames`: show their axes: x red, y green, z blue. By
+      default for up to 50 bodies. Of more bodies with shapes no centres of mass are shown.
     - `contact_force`: contact forces at q, as in `Solution.contact_force`, shown by arrows; by
       default none. They are those on body b, or on a if b is the ground.
     - `force_scale`: length of the arrows [m/N]. By default the longest one is a quarter of the
@@ -92,6 +97,8 @@ def draw(
     view = make_view(mechanism, plane)
     q = mechanism.state().q if q is None else mechanism.checked_q(q)
     at, forces = concrete(q)[None], None
+    few = len(mechanism.body_stack) <= _FEW
+    labels, frames = (few if x is None else x for x in (labels, frames))
     if contact_force is not None:
         state = State(0.0, q, np.zeros(mechanism.coordinates.nv, q.dtype))
         world = concrete(contact_forces(mechanism, state, contact_force))
@@ -247,9 +254,10 @@ def strokes(
 ) -> tuple[list[Stroke], dict[str, np.ndarray]]:
     """All strokes, and the names with their positions."""
     bodies, colors = body_frames(mechanism, q), body_colors(mechanism)
+    members, few = mechanism.bodies, len(mechanism.body_stack) <= _FEW
     elements = (*mechanism.joints, *mechanism.forces)
     ends = [element_frames(element, bodies) for element in elements]
-    centers = {b.name: bodies[b.name].at(b.inertia.center)[:, 0] for b in mechanism.bodies}
+    centers = {b.name: bodies[b.name].at(b.inertia.center)[:, 0] for b in members}
     places = placed_shapes(mechanism, bodies)
     solids = [place for place in places if not place.unbounded]
     found = [x for place in solids for x in solid(place, colors[place.body], view)]
@@ -264,17 +272,30 @@ def strokes(
                 found += symbols.ground(frame, view, 0.6 * size, _away(frame, own, view))
         found += symbols.element(element, own, view, size)
     attached, shaped = attachments(mechanism, size), {place.body for place in solids}
-    for body in mechanism.bodies:
+    for body in members:
         frame, points = bodies[body.name], np.reshape(attached[body.name], (-1, 3))
         skeleton = body.name not in shaped
-        found += symbols.body(body, frame, points, colors[body.name], size, skeleton)
+        marks = few or skeleton
+        found += symbols.body(body, frame, points, colors[body.name], size, skeleton, marks)
         if frames:
             found += symbols.triad(frame, size)
     cloud = np.concatenate([stroke.points for stroke in found], axis=1)
     found += grounds([place for place in places if place.unbounded], cloud, view)
     if at_contacts is not None:
         found += _arrows(at_contacts, found, view)
-    return found, centers if labels else {}
+    return found if few else _joined(found), centers if labels else {}
+
+
+def _joined(strokes: list[Stroke]) -> list[Stroke]:
+    """The same, with strokes that look alike as one, since matplotlib is slow with thousands."""
+    alike: dict[Any, list[Stroke]] = {}
+    for i, stroke in enumerate(strokes):
+        looks = (*sorted(stroke.style.items()), stroke.fill, stroke.alpha, stroke.framed)
+        alike.setdefault(i if "marker" in stroke.style else looks, []).append(stroke)
+    return [
+        replace(group[0], points=lines(*(stroke.points for stroke in group)))
+        for group in alike.values()
+    ]
 
 
 def _arrows(forces: PointForces, others: list[Stroke], view: View) -> list[Stroke]:

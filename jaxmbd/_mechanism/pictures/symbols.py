@@ -70,11 +70,17 @@ def triad(frame: WorldFrames, size: float) -> list[Stroke]:
 
 
 def body(
-    of: Body, frame: WorldFrames, attachments: np.ndarray, color: str, size: float, skeleton: bool
+    of: Body,
+    frame: WorldFrames,
+    attachments: np.ndarray,
+    color: str,
+    size: float,
+    skeleton: bool,
+    marked: bool,
 ) -> list[Stroke]:
     """Draw bars from the centre of mass to attachments `(points, 3)` in the frame. A `skeleton`, a
     body without shapes, gets an area for three or more attachments, and the box with the same
-    inertia for at most one."""
+    inertia for at most one. The centre of mass is `marked`."""
     center, ends = frame.at(of.inertia.center), frame.at(attachments)
     strokes = []
     if skeleton and len(attachments) >= 3:
@@ -88,6 +94,8 @@ def body(
             corners = np.asarray(of.inertia.center) + (face * half) @ axes.T
             strokes.append(area(frame.at(corners), color, color, z=1, alpha=0.16))
     bars = [line(between(center[:, 0], x), color, 5.0, z=2) for x in np.moveaxis(ends, 1, 0)]
+    if not marked:
+        return [*strokes, *bars]
     marks = [mark(center, "o", 8, "white", z=5), mark(center, _quarters(), 8, INK, "none", z=5.1)]
     return [*strokes, *bars, *marks]
 
