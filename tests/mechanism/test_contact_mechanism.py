@@ -1,6 +1,7 @@
 """Bodies that roll and stand on each other, against closed forms; ropes and limits of joints."""
 
 import equinox as eqx
+import hopper
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -81,6 +82,23 @@ def test_example_struck_pile():
     np.testing.assert_allclose(run(0 * first + [0, 1.2])[1][0][-1, 0], 0.0, atol=1e-9)
     quotient = (run(first + eps)[1][0] - run(first - eps)[1][0]) / 2e-6
     np.testing.assert_allclose(slope[-1, :, 0], quotient[-1], rtol=1e-3)
+
+
+@pytest.mark.slow
+def test_example_hopper():
+    """200 spheres run out of two outlets as by Beverloo's law. Flows that go with the width of the
+    outlet itself, without the edge in which no sphere passes, would have the exponent 1.9."""
+    state, places = hopper.filled(count := 200)
+    assert np.min(places[1]) > 0
+    outlets, flows = hopper.OUTLETS[[0, 3]], []
+    for outlet in outlets:
+        t, _, out, end = hopper.emptied(outlet, state, 0.6, count)
+        assert end.result == mbd.RESULTS.successful
+        assert end.contacts.residual < 1e-8
+        flows.append(hopper.flow(t, out))
+    width = outlets - hopper.EDGE * hopper.DIAMETER
+    exponent = np.diff(np.log(flows)) / np.diff(np.log(width))
+    np.testing.assert_allclose(exponent, 1.5, atol=0.1)
 
 
 def test_rows_of_a_rope():
