@@ -14,6 +14,7 @@ from .implicit import delassus as delassus
 from .law import ContactLaw as ContactLaw
 from .problem import Groups as Groups
 from .rows import ABSENT as ABSENT
+from .rows import OVERFLOW as OVERFLOW
 from .rows import AbstractContactJacobian as AbstractContactJacobian
 from .rows import BodyContactJacobian as BodyContactJacobian
 from .rows import ContactRows as ContactRows

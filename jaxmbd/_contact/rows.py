@@ -30,6 +30,9 @@ Impulses = Float[Array, "contacts d"]
 # Up to this many ends of contacts times bodies, J is an array.
 _FEW = 256
 
+# Contacts that were left out are missed if they overlap by more than this [m].
+OVERFLOW = 1e-9
+
 # Gap [m] given to a contact that does not exist in some pose.
 ABSENT = 1e6
 
@@ -247,7 +250,8 @@ class ContactRows(eqx.Module):
     - `of_everything`: gaps of all contacts [m]; `None` if these are all.
     - `pairs`: of contacts without a fixed place the numbers of the pieces a and b and of the point;
       -1 for others and for empty places. `None` if all have fixed places.
-    - `lost`: whether pieces overlap for which there is no place; `None` likewise.
+    - `lost`: whether pieces overlap for which there is no place; `reach` [m]: pieces with smaller
+      gaps have a place; `None` likewise, and where the places are given.
     """
 
     gap: Float[Array, " contacts"]
@@ -260,6 +264,14 @@ class ContactRows(eqx.Module):
     of_everything: Float[Array, " total"] | None = None
     pairs: Pairs | None = None
     lost: Bool[Array, ""] | None = None
+    reach: Float[Array, ""] | None = None
+
+    def overlaps_unlike(self, before: Pairs) -> Bool[Array, ""]:
+        """Whether pieces overlap that have no fixed place and were not among the pairs `before`.
+        Another point of pieces that touch is no sign of a small budget."""
+        assert self.pairs is not None
+        new = (self.pairs[:, 0] >= 0) & ~known_again(before, self.pairs).seen
+        return jnp.any(new & (self.gap < -OVERFLOW))
 
     def carried(
         self, x: Shaped[Array, "contacts *rest"], before: Pairs | None

@@ -1,6 +1,7 @@
 """The equations of a system: mass matrix, force, and constraint rows."""
 
 from .equations import AbstractEquations as AbstractEquations
+from .equations import among as among
 from .equations import equations as equations
 from .equations import specialised as specialised
 from .structured import AbstractStructuredSystem as AbstractStructuredSystem

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Bool, Float, Int
 
 from .._checks import expect_shape
 from .._compiler import MAX_REDUCED, largest
@@ -324,6 +324,13 @@ def equations(
 def specialised(system: Any, on: bool = True) -> Any:
     """`AbstractStructuredSystem.specialised`; other systems unchanged."""
     return system.specialised(on) if isinstance(system, AbstractStructuredSystem) else system
+
+
+def among(system: Any, pairs: Int[Array, "contacts 3"] | None) -> Any:
+    """`AbstractStructuredSystem.among`."""
+    assert isinstance(system, AbstractStructuredSystem)
+    assert pairs is not None
+    return system.among(pairs)
 
 
 class EquationMap(AbstractEquationMap):

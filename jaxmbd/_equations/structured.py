@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple, TypeAlias
 
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, PyTree
+from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from .._linalg import BlockDiagonal, BlockRows, CoupledBlocks
 from .._system import AbstractSystem
@@ -67,6 +67,12 @@ class AbstractStructuredSystem(AbstractSystem):
     def near(self, angles: Float[Array, " angles"]) -> "AbstractStructuredSystem":
         """The system whose counted angles are within half a turn of these. Default: the system."""
         del angles
+        return self
+
+    def among(self, pairs: Int[Array, "contacts 3"]) -> "AbstractStructuredSystem":
+        """The system whose contacts without a fixed place are of these pairs, wherever the pieces
+        are. Default: the system."""
+        del pairs
         return self
 
     @abc.abstractmethod

@@ -22,7 +22,7 @@ from .._types import Coordinates, RealScalarLike
 from .collisions import ContactPoints
 from .contacts import AbstractContact, AbstractGap, NearContacts
 from .linearise import frame_poses, linearised, no_rows
-from .near_rows import NearRows
+from .near_rows import NearRows, Slots
 from .stack import Stack
 from .tables import BodyTables
 
@@ -51,11 +51,13 @@ class Layout(NamedTuple):
 class ContactSet(NamedTuple):
     """Contacts between bodies, kind by kind. Of the points between shapes, the `budget` ones with
     the smallest gaps are solved for; `None` for all. Where there are `NearContacts`, the budget is
-    of each of these, and of other contacts all points are solved for."""
+    of each of these, and of other contacts all points are solved for. `own_pairs`: those in slots;
+    `None` for the ones that are near at each q."""
 
     tables: BodyTables
     kinds: tuple[Stack[AbstractContact], ...]
     budget: int | None
+    own_pairs: Pairs | None = None
 
     @property
     def layout(self) -> Layout:
@@ -145,17 +147,23 @@ class ContactSet(NamedTuple):
         found = [self._points_and_slip(q)[0]]
         if not self.near:
             return found[0]
-        start = found[0].gap.shape[0]
+        slots = self._slots(q, self.own_pairs if pairs is None else pairs)
+        return _joined([*found, *(x.points for x in slots)])
+
+    def _slots(self, q: Coordinates, pairs: Pairs | None) -> list[Slots]:
+        """The slots, of the near pairs at q, or of these `pairs`."""
+        if pairs is None:
+            return [near.slots(q) for near in self.near]
+        found, start = [], self.bodies_of_points.shape[1]
         for near in self.near:
-            own = None if pairs is None else pairs[start : start + near.room]
-            found.append(near.slots(q).points if own is None else near.at(q, own))
+            found.append(near.slots_of(q, pairs[start : start + near.room]))
             start += near.room
-        return _joined(found)
+        return found
 
     def pairs(self, q: Coordinates) -> Pairs | None:
         """For each contact the numbers of the pieces a and b and of the point, if it is in a slot;
         -1 for others, and for empty slots. `None` without slots."""
-        return self._in_slots([near.slots(q).pairs for near in self.near])
+        return self._in_slots([x.pairs for x in self._slots(q, self.own_pairs)])
 
     def _in_slots(self, of_each: list[Pairs]) -> Pairs | None:
         if not of_each:
@@ -214,7 +222,7 @@ class ContactSet(NamedTuple):
         points, slip = self._points_and_slip(q)
         bodies, count = self.bodies_of_points, self.tables.body_count
         near = self.near
-        slots = [x.slots(q) for x in near]
+        slots = self._slots(q, self.own_pairs)
         # An end that is on the ground in all contacts moves nothing.
         moving = [end for end in (0, 1) if np.any(bodies[end] < count)] or [1]
         law = [_law(c, c[0].count, has, dtype) for c in self.between_shapes]
@@ -226,6 +234,7 @@ class ContactSet(NamedTuple):
                 empty = jnp.zeros((points.gap.shape[0] - slip.shape[0], 6), dtype)
                 slip = jnp.concatenate([slip, empty])
 
+        reaches = [x.reach for x in slots if x.reach is not None]
         kept, everything = None, [jax.lax.stop_gradient(points.gap)]
         total = bodies.shape[1]
         if self.budget is not None and self.budget < total and not slots:
@@ -273,6 +282,7 @@ class ContactSet(NamedTuple):
             None if kept is None else jnp.concatenate(everything),
             self._in_slots([x.pairs for x in slots]),
             functools.reduce(jnp.logical_or, [x.lost for x in slots]) if slots else None,
+            functools.reduce(jnp.minimum, reaches) if reaches else None,
         )
 
     def _of_surfaces(self, points: ContactPoints, slip: Array, has: Layout) -> Array:

@@ -8,7 +8,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, ArrayLike, Bool, Float, PyTree
+from jaxtyping import Array, ArrayLike, Bool, Float, Int, PyTree
 
 from .._compiler import array_namespace, as_one_program, proved, reshaped, to_jax
 from .._contact import ContactRows
@@ -82,6 +82,8 @@ class Mechanism(AbstractStructuredSystem):
     gravity: Float[Array, "3"]
     flat: Flat | None
     switches: dict[str, Callable[..., Any]]
+    # The pairs of `NearContacts` within a step; `None` for those that are near at each q.
+    _pairs: Int[Array, "contacts 3"] | None
     contact_budget: int | None = eqx.field(static=True)
     # Whether the frames of all bodies are known to be at their centres of mass.
     _centred: bool = eqx.field(static=True)
@@ -156,6 +158,7 @@ class Mechanism(AbstractStructuredSystem):
         )
         self.own_read = stacks(only_read)
         self.switches = dict(switches or {})
+        self._pairs = None
         for name, function in self.switches.items():
             self.joint(name)
             if not callable(function):
@@ -237,7 +240,7 @@ class Mechanism(AbstractStructuredSystem):
     @property
     def contact_set(self) -> ContactSet:
         """The contacts between the bodies."""
-        return ContactSet(self.tables, self.contact_stacks, self.contact_budget)
+        return ContactSet(self.tables, self.contact_stacks, self.contact_budget, self._pairs)
 
     @property
     def _joint_rows(self) -> JointRows:
@@ -439,6 +442,11 @@ class Mechanism(AbstractStructuredSystem):
         """
         own = (*self.own_joints, *self.own_forces, *self.own_contacts)
         return self._with_elements(near(own, self._counting(), angles))
+
+    def among(self, pairs: Int[Array, "contacts 3"]) -> "Mechanism":
+        """The mechanism whose `NearContacts` are of these pairs, as in `Solution.contact_pairs`,
+        wherever the pieces are."""
+        return replaced(self, _pairs=pairs)
 
     @property
     def element_stacks(self) -> tuple[Stack[Any], ...]:

@@ -33,13 +33,15 @@ class Slots(NamedTuple):
     - `points`, of which those that do not exist are `ABSENT`.
     - `pairs`: the numbers of the pieces a and b and of the point of each; -1 for none.
     - `bodies`: columns of the bodies of a and b, the ground for none.
-    - `lost`: whether pieces overlap for which no room was left.
+    - `lost`: whether pieces overlap for which no room was left. `reach`: gap up to which all pairs
+      are in slots if none is lost; `None` for given pairs.
     """
 
     points: ContactPoints
     pairs: Int[Array, "slots 3"]
     bodies: Int[Array, "2 slots"]
     lost: Bool[Array, ""]
+    reach: Float[Array, ""] | None = None
 
 
 class NearRows(NamedTuple):
@@ -106,7 +108,11 @@ class NearRows(NamedTuple):
         x = rows_at(jnp.concatenate([*flat, absent]), chosen.place)
         pairs = rows_at(jnp.concatenate([*numbers, none]), chosen.place)
         points = ContactPoints(x[:, 0], x[:, 1:4], x[:, 4:])
-        return Slots(points, pairs, self.bodies(pairs), near.lost | chosen.lost)
+        return Slots(points, pairs, self.bodies(pairs), near.lost | chosen.lost, reach)
+
+    def slots_of(self, q: Configuration, pairs: Int[Array, "slots 3"]) -> Slots:
+        """The contact points of these pairs, in any pose."""
+        return Slots(self.at(q, pairs), pairs, self.bodies(pairs), jnp.array(False))
 
     def bodies(self, pairs: Int[Array, "slots 3"]) -> Int[Array, "2 slots"]:
         """Columns of the bodies of the pieces a and b."""

@@ -8,8 +8,9 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from .._compiler import without_tangents
-from .._contact import ContactRows, Groups, contact_rows
+from .._contact import ContactRows, Groups, Pairs, contact_rows
 from .._coordinates import length
+from .._equations import among
 from .._linalg import ConstraintOperator, dense
 from .._methods import (
     ContactImpulse,
@@ -23,7 +24,7 @@ from .._results import RESULTS
 from .._roots import implicit
 from .._search import redundancy
 from .._types import Coordinates, Rows, Velocity
-from .statics import AbstractStatics, Forces, Here
+from .statics import AbstractStatics, AtRest, Forces, Here
 
 # The largest h, in units of the squared time constant of the stiffest direction.
 _LONGEST = 1e8
@@ -43,11 +44,13 @@ class Acting(NamedTuple):
     slip: Float[Array, "contacts k"]
 
 
-_Place = tuple[Coordinates, Rows, Forces]
+# q, multipliers, contact forces, and the pairs to which these belong if they have no fixed places.
+_Place = tuple[Coordinates, Rows, Forces, Pairs | None]
 
 
 class ContactStatics(AbstractStatics[_Place]):
-    """The static problem with contacts, at coordinates, multipliers and contact forces.
+    """The static problem with contacts, at coordinates, multipliers and contact forces. Contacts
+    without a fixed place are listed anew at each place, and keep theirs in the step from there.
 
     In a step, displacements take the place of velocities, and forces that of impulses, so it is a
     contact problem like that of a time step."""
@@ -80,16 +83,27 @@ class ContactStatics(AbstractStatics[_Place]):
     def start(self, q, rest):
         rows = eqx.filter_eval_shape(self.point, q, rest).rows.velocity.shape
         contacts = eqx.filter_eval_shape(self.contacts, q, rest)
-        if contacts.pairs is not None:
-            raise ValueError(
-                "An equilibrium is not found with `NearContacts`, which have no fixed places: make "
-                "the contacts without `pair_budget`."
-            )
+        pairs = None if contacts.pairs is None else self.contacts(q, rest).pairs
         force = (contacts.total, contacts.drift.shape[1])
-        return q, jnp.zeros(rows, q.dtype), jnp.zeros(force, q.dtype)
+        return q, jnp.zeros(rows, q.dtype), jnp.zeros(force, q.dtype), pairs
+
+    def among(self, pairs: Pairs | None) -> "ContactStatics":
+        """The problem with contacts of these pairs."""
+        return eqx.tree_at(lambda own: own.system, self, among(self.system, pairs))
 
     def look(self, place, rest, before):
-        q, lam, force = place
+        q, lam, force, pairs = place
+        if pairs is None:
+            return self._look(place, rest, before)
+        contacts = self.contacts(q, rest)
+        here = q, lam, contacts.carried(force, pairs), contacts.pairs
+        found, step = self.among(contacts.pairs)._look(here, rest, before, contacts.reach)
+        # Pieces came from beyond the list: a shorter step will see them.
+        unseen = contacts.overlaps_unlike(pairs)
+        return found._replace(left=jnp.where(unseen, jnp.inf, found.left)), step
+
+    def _look(self, place, rest, before, reach=None):
+        q, lam, force, pairs = place
 
         def unbalanced(p):
             here = self.system.retract(q, p)
@@ -148,19 +162,37 @@ class ContactStatics(AbstractStatics[_Place]):
             )
             b = contacts.J.rows(dp) + drift
             solved = problems.resolve(Given(b, mu, flexibility, kept, jnp.array(True)))
+            dp = dp + solved.change
             ahead = (
-                self.system.retract(q, dp + solved.change),
+                self.system.retract(q, dp),
                 lam + solved.multipliers,
                 contacts.of_all(solved.impulses),
+                pairs,
             )
-            return ahead, h, solved.result == RESULTS.successful
+            good = solved.result == RESULTS.successful
+            if reach is not None:
+                good = good & (2 * jnp.max(jnp.abs(dp), initial=0.0) <= reach)
+            return ahead, h, good
 
         return Here(left, missed, acting, stiffness, size, None), step
 
     def resting(self, place, rest):
+        q, lam, force, pairs = place
+        if pairs is None:
+            return self._resting(place, rest)
+
+        def listed():
+            contacts = self.contacts(q, rest)
+            return contacts.carried(force, pairs), contacts.pairs, contacts.lost
+
+        force, pairs, full = without_tangents(listed)
+        found = self.among(pairs)._resting((q, lam, force, pairs), rest)
+        return found._replace(pairs=pairs, full=full)
+
+    def _resting(self, place, rest):
         # p = 0 is the root near q of the statics in which acting contacts are rows, and friction at
         # its limit is a force.
-        q, lam, force = place
+        q, lam, force, _ = place
 
         def fixed():
             contacts = self.contacts(q, rest)
@@ -221,7 +253,7 @@ class ContactStatics(AbstractStatics[_Place]):
         gaps = gap if contacts.of_everything is None else contacts.of_everything
         share = contacts.of_all(jnp.max(jnp.stack(shares), axis=0))
         q, lam = self.system.retract(q, p), follow(lam, multipliers)
-        return q, lam, contacts.of_all(force), gaps, share
+        return AtRest(q, lam, contacts.of_all(force), gaps, share)
 
 
 def _flexibility(contacts: ContactRows) -> Float[Array, " contacts"]:

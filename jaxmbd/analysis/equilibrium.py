@@ -21,7 +21,7 @@ from .._linalg import AbstractConstraintSolver, Automatic
 from .._methods import ContactImpulse
 from .._printed import counted, judged, printed, span
 from .._raising import raise_failure
-from .._results import RESULTS
+from .._results import RESULTS, first_failure
 from .._step import as_control, near
 from .._system import AbstractSystem, State
 from .._types import RealScalarLike, Rows
@@ -48,7 +48,10 @@ class EquilibriumReport(eqx.Module):
     - `share`: of each contact, |f_t| / (mu f_n), the share of the available friction that is used:
       1 where it is about to slip, 0 without friction or normal force.
     - `result`: `RESULTS.successful`; `RESULTS.equilibrium_not_found`; or
-      `RESULTS.tolerance_out_of_reach` if `tolerance` is less than what rounding leaves.
+      `RESULTS.tolerance_out_of_reach` if `tolerance` is less than what rounding leaves. With
+      `NearContacts` also `RESULTS.contact_overflow`.
+    - `contact_pairs`: of contacts of `NearContacts` the numbers of the pieces and of the point, as
+      in `Solution.contact_pairs`; `None` without such.
 
     `stiffness` and `residual` are constants under differentiation. For derivatives of natural
     frequencies use `modes`.
@@ -62,6 +65,7 @@ class EquilibriumReport(eqx.Module):
     gap: Float[Array, " contacts"]
     share: Float[Array, " contacts"]
     result: RESULTS
+    contact_pairs: Int[Array, "contacts 3"] | None = None
 
     def __str__(self) -> str:
         if np.ndim(self.residual):
@@ -213,8 +217,11 @@ def _searched(statics: AbstractStatics, q, v, options) -> Search:
 @compiled_quickly
 def _at_solution(statics: AbstractStatics, end: Search, v, tolerance) -> State:
     rest = jnp.zeros_like(v)
-    q, lam, force, gap, share = statics.resting(end.last, rest)
+    at = statics.resting(end.last, rest)
     failed = RESULTS.where(end.ended, RESULTS.tolerance_out_of_reach, RESULTS.equilibrium_not_found)
     result = RESULTS.where(end.error <= tolerance, RESULTS.successful, failed)
-    report = EquilibriumReport(lam, end.stiffness, end.left, end.k, force, gap, share, result)
-    return State(statics.t, q, rest, report)
+    if at.full is not None:
+        seen = RESULTS.where(at.full, RESULTS.contact_overflow, RESULTS.successful)
+        result = first_failure(seen, result)
+    numbers = at.multipliers, end.stiffness, end.left, end.k, at.force, at.gap, at.share
+    return State(statics.t, at.q, rest, EquilibriumReport(*numbers, result, at.pairs))

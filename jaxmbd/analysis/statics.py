@@ -66,6 +66,19 @@ class Here(NamedTuple):
 Step = Callable[[Array, Array, Array], tuple[Place, Array, Array]]
 
 
+class AtRest(NamedTuple):
+    """The solution: q, and of `EquilibriumReport` the multipliers, contact forces, gaps, shares and
+    pairs. `full`: whether pieces overlap for which there is no place; `None` with fixed places."""
+
+    q: Coordinates
+    multipliers: Rows
+    force: Forces
+    gap: Float[Array, " contacts"]
+    share: Float[Array, " contacts"]
+    pairs: Int[Array, "contacts 3"] | None = None
+    full: Bool[Array, ""] | None = None
+
+
 class AbstractStatics(eqx.Module, Generic[Place]):
     """The static problem of a system at a time, under inputs or a control u."""
 
@@ -84,11 +97,8 @@ class AbstractStatics(eqx.Module, Generic[Place]):
         that led there."""
 
     @abc.abstractmethod
-    def resting(
-        self, place: Place, rest: Velocity
-    ) -> tuple[Coordinates, Rows, Forces, Array, Array]:
-        """The solution at the end of the search, with the derivatives of the implicit function: q,
-        and of `EquilibriumReport` the multipliers, contact forces, gaps and shares."""
+    def resting(self, place: Place, rest: Velocity) -> AtRest:
+        """The solution at the end of the search, with the derivatives of the implicit function."""
 
     def point(self, q: Coordinates, rest: Velocity) -> Point:
         return point(self.system, as_control(self.u, q.dtype), self.t, q, rest)
@@ -166,7 +176,7 @@ class Statics(AbstractStatics[Coordinates]):
         # p = 0 is the root near q. Its derivatives follow from all that the statics depend on.
         p, none = implicit(lambda p: self.rates(place, p), rest), jnp.zeros(0, place.dtype)
         lam = self.parts(place, p)[2]
-        return self.system.retract(place, p), lam, none[:, None], none, none
+        return AtRest(self.system.retract(place, p), lam, none[:, None], none, none)
 
 
 class _Back(NamedTuple):

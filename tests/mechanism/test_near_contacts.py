@@ -453,6 +453,99 @@ def test_gradient_is_that_of_all_pairs():
     np.testing.assert_allclose(near[1] @ along, near[2], rtol=1e-10)
 
 
+@pytest.mark.slow
+def test_located_impacts_are_those_of_all_pairs():
+    """Balls that bounce off each other and the ground within steps: the motion and its gradient."""
+    bodies, pieces = pieces_of("sssss")
+    law, weight = mbd.ContactLaw(0.5, restitution=0.5), np.random.default_rng(6).normal(size=30)
+    method = mbd.ContactImpulse(impacts=mbd.Located(2))
+
+    def found(**near):
+        contacts = mbd.contacts_among(pieces, law=law, **near)
+        mechanism = mbd.Mechanism(bodies, contacts=contacts)
+
+        def end(v):
+            start = mbd.State(0.0, mechanism.state().q, v)
+            sol = mbd.simulate(mechanism, method, start, dt=DT, num_steps=100)
+            return weight @ sol.v[-1], (sol.v[-1], sol.contact_pairs)
+
+        return jax.jit(jax.value_and_grad(end, has_aux=True))(mechanism.state().v)
+
+    (_, (every, _)), slope = found()
+    (_, (near, pairs)), near_slope = found(pair_budget=15, reach=0.03)
+    np.testing.assert_allclose(near, every, atol=1e-10)
+    np.testing.assert_allclose(near_slope, slope, rtol=1e-8, atol=1e-8)
+    assert np.any(np.asarray(pairs) > 0)
+    start = np.asarray(mbd.Mechanism(bodies).state().v)
+    assert np.sum(np.abs(np.reshape(every - start, (6, 5))[0]) > 0.05) >= 2  # ball on ball
+
+
+@pytest.mark.slow
+def test_equilibrium_is_that_of_all_pairs():
+    """A ball falls between three that are fixed and turns on a weak spring: place, forces and their
+    slopes. The search begins where no pair is near, and takes shorter steps for it."""
+    ring = 2.2 * R / np.sqrt(3)
+    angles = 2 * np.pi / 3 * np.arange(3)
+    places = [np.array([ring * np.cos(a), ring * np.sin(a), 0.0]) for a in angles]
+    pieces = [("ground", mbd.Sphere(R), mbd.Pose(x, np.eye(4)[0])) for x in places]
+    ball = mbd.Body("ball", mbd.Inertia.sphere(radius=R, mass=1.0), position=[0.03, 0.02, 0.25])
+    stiffness = np.array([5.0, 5.0, 5.0, 1.0, 1.0, 1.0])
+    hold = mbd.Bushing("hold", "ground", ball, point=[0, 0, 0.2], stiffness=stiffness)
+
+    def found(**near):
+        contacts = mbd.contacts_among([*pieces, (ball, mbd.Sphere(R))], **near)
+
+        def forces(side):
+            gravity = jnp.stack([side, 0 * side, 0 * side - 9.81])
+            mechanism = mbd.Mechanism([ball], (), [hold], contacts=contacts, gravity=gravity)
+            rest = mbd.analysis.equilibrium(mechanism, mechanism.state(), throw=False)
+            normal = rest.report.contact_force[:, 0]
+            return normal, (
+                normal,
+                rest,
+                mbd.reports.contact_forces(mechanism, rest, normal[:, None]),
+            )
+
+        return jax.device_get(jax.jit(jax.jacfwd(forces, has_aux=True))(np.array(0.2)))
+
+    slope, (normal, every, world) = found()
+    near_slope, (near_normal, near, near_world) = found(pair_budget=3)
+    assert_verdicts([every.report.result, near.report.result], [mbd.RESULTS.successful] * 2)
+    np.testing.assert_allclose(near.q, every.q, atol=1e-9)
+    order = np.argsort(near.report.contact_pairs[:, 0])
+    by_piece = np.argsort(
+        np.argmin(
+            np.linalg.norm(
+                world[:, None] / normal[:, None, None] + np.array(places) / ring, axis=2
+            ),
+            axis=1,
+        )
+    )
+    np.testing.assert_allclose(near_normal[order], normal[by_piece], rtol=1e-7)
+    np.testing.assert_allclose(near_slope[order], slope[by_piece], rtol=1e-6)
+    np.testing.assert_allclose(near_world.sum(0), world.sum(0), atol=1e-8)
+    full = found(pair_budget=1)[1][1]
+    assert_verdicts([full.report.result], [mbd.RESULTS.contact_overflow])
+
+
+@pytest.mark.slow
+def test_limit_load_of_a_box_on_the_ground():
+    """It slips at the coefficient of friction."""
+    size = [0.2, 0.2, 0.1]
+    box = mbd.Body("box", mbd.Inertia.box(size=size, mass=2.0), position=[0.0, 0.0, 0.05])
+    pieces = [("ground", mbd.HalfSpace()), (box, mbd.Box(size=size))]
+    near = mbd.contacts_among(pieces, law=mbd.ContactLaw(0.3), pair_budget=1)
+
+    def family(x):
+        gravity = 9.81 * jnp.stack([x, 0 * x, 0 * x - 1])
+        return mbd.Mechanism([box], contacts=near, gravity=gravity)
+
+    start = mbd.Mechanism([box]).state()
+    found = mbd.analysis.limit_load(family, start, 0.0, 1.0, tolerance=1e-4, progress=False)
+    assert found.parameter <= 0.3 + 1e-9 and found.beyond > 0.3 - 1e-9
+    assert found.beyond - found.parameter < 2e-4
+
+
 # --- refusals -------------------------------------------------------------------------------------
 
 SPHERES = [("a", mbd.Sphere(R)), ("b", mbd.Sphere(R))]
@@ -472,12 +565,3 @@ SPHERES = [("a", mbd.Sphere(R)), ("b", mbd.Sphere(R))]
 )  # fmt: skip
 def test_bad_input_is_refused(words, call):
     check_refused(call, words)
-
-
-def test_what_needs_fixed_places_is_refused():
-    mechanism = pile("ss", 3)
-    with pytest.raises(ValueError, match="leave out `impacts="):
-        moved_by = mbd.ContactImpulse(impacts=mbd.Located(2))
-        mbd.simulate(mechanism, moved_by, mechanism.state(), t1=DT, dt=DT)
-    with pytest.raises(ValueError, match="without `pair_budget`"):
-        mbd.analysis.equilibrium(mechanism, mechanism.state())

@@ -100,6 +100,8 @@ def pairs_of(mechanism: Mechanism, state: AbstractStates) -> Int[Array, "*batch 
 
     **Raises:** `ValueError` if they are not known."""
     pairs = getattr(state, "contact_pairs", None)
+    if pairs is None:
+        pairs = getattr(getattr(state, "report", None), "contact_pairs", None)
     if pairs is None and mechanism.contact_set.near:
         names = [near.contacts.name for near in mechanism.contact_set.near]
         raise ValueError(

@@ -108,12 +108,6 @@ class ContactImpulse(AbstractEnforcement):
         if contacts.pairs is not None:
             pairs = contact_rows(problem.system, t, q, v).pairs
         if locates(problem):
-            if pairs is not None:
-                raise ValueError(
-                    "`NearContacts` have no fixed places, which the search for instants of impact "
-                    f"needs: leave out `impacts={self.impacts}` of `ContactImpulse`, or "
-                    "`pair_budget` of `contacts_among`."
-                )
             if contacts.law.stiffness is not None:
                 raise ValueError(
                     "A contact with `stiffness` has no instant of impact: leave out `impacts="

@@ -11,6 +11,7 @@ from jaxtyping import Array, Bool, Float, PyTree
 from ..._compiler import any_of_batch, checkpointed, tree_where
 from ..._contact import (
     ABSENT,
+    OVERFLOW,
     AbstractContactJacobian,
     ContactRows,
     Groups,
@@ -19,10 +20,10 @@ from ..._contact import (
     Path,
     Together,
     contact_rows,
-    known_again,
     to_first_impact,
     touch,
 )
+from ..._equations import among
 from ..._linalg import ConstraintOperator
 from ..._results import RESULTS, first_failure
 from ..._types import Coordinates, DType, RealScalarLike, Rows, Scalar, Velocity
@@ -42,9 +43,6 @@ from .problems import (
     normal_law,
     overlaps,
 )
-
-# Contacts that were left out are missed if they overlap by more than this [m].
-_OVERFLOW = 1e-9
 
 # Overlap per step [m/s] that may remain where no displacement removes it. Overlaps that rounding
 # causes, between bodies that joints connect, are far smaller.
@@ -152,7 +150,7 @@ class ContactStep(eqx.Module):
         )
         phi = jnp.abs(of.positions(state.t, state.q))
         if locates(problem) and past.force.shape[0]:
-            end = self._located(start, t, past.force)
+            end = self._located_among_near(start, t, past.force)
         else:
             end = self._stepped(start, t, past.force)
         q, v, projected = problem.project(t, end.q, end.v)
@@ -281,6 +279,24 @@ class ContactStep(eqx.Module):
         reactions = equations.multipliers + solved.multipliers
         move = _Move(h * (v + back.change), v, reactions, solved.impulses)
         return self._advanced(at, t1, equations, move, solved, back)
+
+    def _located_among_near(
+        self, at: _Phase, t1: RealScalarLike, force: Float[Array, "all d"]
+    ) -> _Phase:
+        """`_located`, in which contacts without a fixed place keep theirs throughout the step: they
+        are those that are near at its start."""
+        if at.pairs is None:
+            return self._located(at, t1, force)
+        contacts = contact_rows(self.problem.system, at.t, at.q, at.v)
+        unseen = missed(contacts, at.watched, at.pairs)
+        start = at._replace(
+            resting=contacts.carried(at.resting, at.pairs),
+            result=first_failure(at.result, unseen),
+            pairs=contacts.pairs,
+        )
+        fixed = among(self.problem.system, contacts.pairs)
+        problem = eqx.tree_at(lambda p: p.system, self.problem, fixed)
+        return ContactStep(problem)._located(start, t1, contacts.carried(force, at.pairs))
 
     def _located(self, at: _Phase, t1: RealScalarLike, force: Float[Array, "all d"]) -> _Phase:
         """Alternate flow and impact, with as many impacts as are allowed and a flow at the end.
@@ -506,11 +522,9 @@ def missed(
     """Return whether contacts overlap that were not `watched` in the step before, or, without fixed
     places, not among the pairs `before`."""
     if contacts.pairs is not None and contacts.lost is not None and before is not None:
-        # Another point of pieces that touch is no sign of a small budget.
-        new = (contacts.pairs[:, 0] >= 0) & ~known_again(before, contacts.pairs).seen
-        left_out = contacts.lost | jnp.any(new & (contacts.gap < -_OVERFLOW))
+        left_out = contacts.lost | contacts.overlaps_unlike(before)
     elif contacts.of_everything is None:
         return RESULTS.successful
     else:
-        left_out = jnp.any((contacts.of_everything < -_OVERFLOW) & ~watched)
+        left_out = jnp.any((contacts.of_everything < -OVERFLOW) & ~watched)
     return RESULTS.where(left_out, RESULTS.contact_overflow, RESULTS.successful)
