@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import stack_of_boxes
 import struck_pile
+import wall
 from helpers import assert_verdicts
 from refusals import check_refused, refusals
 
@@ -99,6 +100,22 @@ def test_example_hopper():
     width = outlets - hopper.EDGE * hopper.DIAMETER
     exponent = np.diff(np.log(flows)) / np.diff(np.log(width))
     np.testing.assert_allclose(exponent, 1.5, atol=0.1)
+
+
+@pytest.mark.slow
+def test_example_wall():
+    """Momentum changes by gravity and by the forces of the ground, and contacts add no energy."""
+    run = jax.jit(lambda speed: wall.simulate(speed, 0.06, rows=3, columns=2)[1])
+    mechanism, sol = wall.wall_and_ball(jnp.asarray(6.0), 3, 2), run(jnp.asarray(6.0))
+    assert sol.result == mbd.RESULTS.successful
+    assert sol.contact_residual[-1] < 1e-8
+    audit = mbd.reports.audit(mechanism, sol)
+    mass = wall.MASS * (len(mechanism.bodies) - 1) + wall.HEAVY
+    given = wall.ground_impulses(mechanism, sol)[1:] - [0, 0, wall.STEP * wall.GRAVITY * mass]
+    assert np.max(given[:, 2]) > 1.0
+    np.testing.assert_allclose(np.diff(audit.momentum, axis=0), given, atol=1e-9)
+    assert np.max(np.diff(audit.total)) < 1e-9
+    assert audit.total[0] - audit.total[-1] > 500.0
 
 
 def test_rows_of_a_rope():
