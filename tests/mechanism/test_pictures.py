@@ -75,9 +75,9 @@ def test_other_views():
     """Seen from the direction of a moved body, at another pose; and in perspective."""
     mechanism = crane()
     sol = motion(mechanism, [0.0, 1.0], [0.0, 0.5, 0.25])
-    ax = mbd.plots.draw(mechanism, sol.q[1], plane=([0, 0, 1], [0, 1, 0]), labels=False)
+    ax = mbd.plots.draw(mechanism, sol.state().q, plane=([0, 0, 1], [0, 1, 0]), labels=False)
     assert is_drawn(ax, [1.85, 0.5], [2.25, 0.5]) and not ax.texts
-    ax = mbd.plots.draw(mechanism, sol.q[1])
+    ax = mbd.plots.draw(mechanism, sol.state().q)
     assert is_drawn(ax, [1.3, 0.5, 1.85], [1.0, 0.5, 2.25])
     shown = mbd.plots.animate(mechanism, sol, fps=4)
     shown._func(2)
