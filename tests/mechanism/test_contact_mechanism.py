@@ -1,5 +1,6 @@
 """Bodies that roll and stand on each other, against closed forms; ropes and limits of joints."""
 
+import chain_on_post
 import equinox as eqx
 import hopper
 import jax
@@ -116,6 +117,26 @@ def test_example_wall():
     np.testing.assert_allclose(np.diff(audit.momentum, axis=0), given, atol=1e-9)
     assert np.max(np.diff(audit.total)) < 1e-9
     assert audit.total[0] - audit.total[-1] > 500.0
+
+
+@pytest.mark.slow
+def test_example_chain_on_post():
+    """The ring flies along a parabola, though its joints and its contacts are solved for together,
+    and then strikes the post: contacts take energy and add none."""
+    run = jax.jit(lambda: chain_on_post.simulate(0.45, links=8)[1])
+    mechanism, sol = chain_on_post.ring(8), run()
+    assert sol.result == mbd.RESULTS.successful
+    assert sol.contact_residual[-1] < 1e-8
+    assert np.max(sol.phi_norm) < 3e-3
+    audit = mbd.reports.audit(mechanism, sol)
+    mass, touched = 8 * chain_on_post.MASS, np.any(sol.contact_force[..., 0] > 0, axis=1)
+    flying = np.cumsum(touched) == 0
+    assert 10 <= np.sum(flying) < 40
+    fall = np.outer(sol.t, [0.0, 0.0, -chain_on_post.GRAVITY])
+    expected = mass * (chain_on_post.VELOCITY + fall)
+    np.testing.assert_allclose(audit.momentum[flying], expected[flying], atol=1e-9)
+    assert np.max(np.diff(audit.total)) < 1e-9
+    assert audit.total[0] - audit.total[-1] > 0.01
 
 
 def test_rows_of_a_rope():
