@@ -20,11 +20,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.scipy.linalg import cho_solve, solve_triangular
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Bool, Float
 
 from . import halves
 from .barrier import MAX_REDUCED, materialise
-from .loops import loops_cost_nothing
+from .loops import entry, loops_cost_nothing, replaced
 
 MAX_UNROLLED = 3
 
@@ -116,20 +116,6 @@ def _scalars(A):
 
 def _matrix(a):
     return jnp.stack([jnp.stack(row) for row in a])
-
-
-# Indices in loops are never negative. Without this argument JAX would handle negative ones in each
-# place.
-
-
-def entry(A: Array, k: Int[Array, ""] | int, axis: int = 0) -> Array:
-    """A[k], or the k-th entry along another axis."""
-    return jax.lax.dynamic_index_in_dim(A, k, axis, False, allow_negative_indices=False)
-
-
-def replaced(A: Array, x: Array, k: Int[Array, ""] | int, axis: int = 0) -> Array:
-    """A with A[k] replaced by x."""
-    return jax.lax.dynamic_update_index_in_dim(A, x, k, axis, allow_negative_indices=False)
 
 
 def smallest(relative: Float[Array, "n *rest"]) -> Float[Array, "*rest"]:

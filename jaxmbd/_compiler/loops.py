@@ -13,7 +13,7 @@ from jax.ad_checkpoint import checkpoint_name
 from jax.core import eval_jaxpr
 from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
-from jaxtyping import Array, Bool, PyTree
+from jaxtyping import Array, Bool, Int, PyTree
 
 from .barrier import materialise_condition
 from .concrete import is_concrete
@@ -35,10 +35,38 @@ def loops_cost_nothing() -> bool:
     return (device if isinstance(device, str) else device.platform) == "cpu"
 
 
+# Indices in loops are never negative. Without this argument JAX would handle negative ones in each
+# place.
+
+
+def entry(A: Array, k: Int[Array, ""] | int, axis: int = 0) -> Array:
+    """A[k], or the k-th entry along another axis."""
+    return jax.lax.dynamic_index_in_dim(A, k, axis, False, allow_negative_indices=False)
+
+
+def replaced(A: Array, x: Array, k: Int[Array, ""] | int, axis: int = 0) -> Array:
+    """A with A[k] replaced by x."""
+    return jax.lax.dynamic_update_index_in_dim(A, x, k, axis, allow_negative_indices=False)
+
+
 def each(fn: Callable, xs: PyTree) -> PyTree:
     """`fn` of each of `xs`, stacked along a leading axis: by a loop where loops cost nothing, else
     as a batch."""
     return jax.lax.map(fn, xs) if loops_cost_nothing() else jax.vmap(fn)(xs)
+
+
+def each_of_first(count: Int[Array, ""], fn: Callable, xs: PyTree) -> PyTree:
+    """`fn` of each of the first `count` of `xs`, stacked along a leading axis, with zeros after
+    them: by a loop that has no derivative in reverse mode."""
+    at = lambda k: jax.tree.map(lambda x: entry(x, k), xs)  # noqa: E731
+    n = jax.tree.leaves(xs)[0].shape[0]
+    shapes = jax.eval_shape(lambda: fn(at(0)))
+    found = jax.tree.map(lambda x: jnp.zeros((n, *x.shape), x.dtype), shapes)
+
+    def one(k, found):
+        return jax.tree.map(lambda all_, x: replaced(all_, x, k), found, fn(at(k)))
+
+    return jax.lax.fori_loop(0, count, one, found)
 
 
 def save_for_reverse(values: PyTree) -> PyTree:

@@ -19,9 +19,9 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int, PyTree
+from jaxtyping import Array, Float, Int, PyTree
 
-from .._compiler import apply, contract, general_inverse
+from .._compiler import apply, contract, general_inverse, inverse
 from .._linalg import annihilate, iterate
 from .._types import Force, Velocity
 from .rows import AbstractContactJacobian, Impulses
@@ -36,6 +36,11 @@ Blocks = Float[Array, "contacts d d"]
 
 class AbstractDelassus(eqx.Module):
     """S, acting on scaled impulses."""
+
+    @property
+    @abc.abstractmethod
+    def used(self) -> int | Int[Array, ""]:
+        """The number of contacts after which none acts."""
 
     @abc.abstractmethod
     def times(self, lam: Impulses) -> Impulses:
@@ -57,6 +62,11 @@ class AbstractDelassus(eqx.Module):
     def plus(self, blocks: Blocks) -> "AbstractDelassus":
         """Return S with these blocks added on the diagonal."""
 
+    @property
+    def has_cheap_rows(self) -> bool:
+        """Whether `row` and `moved` cost far less than a product with S."""
+        return False
+
     @abc.abstractmethod
     def sums(self, lam: Impulses) -> Any:
         """Return what `row` needs to know about lam."""
@@ -66,12 +76,13 @@ class AbstractDelassus(eqx.Module):
         """Return `sums` after a change of the impulses of contact i."""
 
     @abc.abstractmethod
-    def row(self, i: Int[Array, ""], sums: PyTree) -> Float[Array, " d"]:
-        """Return the part of S lam that belongs to contact i."""
+    def row(self, i: Int[Array, ""], sums: PyTree, own: Float[Array, " d"]) -> Float[Array, " d"]:
+        """Return the part of S lam that belongs to contact i, whose `own` impulses are lam_i."""
 
     @abc.abstractmethod
-    def factorise(self, C: Blocks, P: Blocks) -> Any:
-        """Factorise C + P S, which must be regular."""
+    def factorise(self, C: Blocks, P: Blocks, memory: PyTree) -> tuple[Any, PyTree]:
+        """Factorise C + P S, which must be regular. Takes over the memory that the last call, or
+        `memory`, returned, and returns the factors with their memory."""
 
     @abc.abstractmethod
     def solve(self, factor: PyTree, P: Blocks, r: Impulses) -> Impulses:
@@ -81,20 +92,9 @@ class AbstractDelassus(eqx.Module):
     def solve_transposed(self, factor: PyTree, P: Blocks, r: Impulses) -> Impulses:
         """Solve (C^T + S P^T) x = r."""
 
-    def prepared(self, needed: Bool[Array, ""]) -> "AbstractDelassus":
-        """Return S with all that `factorise` asks for, if it is `needed`."""
-        del needed
-        return self
-
-    def proximal_solve(self, C: Blocks, P: Blocks, r: Impulses, rho: Float[Array, ""]) -> Impulses:
-        """Solve (C + P S) x = r, which may be singular, approximately: with S + rho for S."""
-        compliant = self.plus(rho * jnp.broadcast_to(jnp.eye(C.shape[1], dtype=C.dtype), C.shape))
-        factor = compliant.factorise(C, P)
-        x = compliant.solve(factor, P, r)
-        # One refinement removes the error of rho where the matrix is regular.
-        return x + compliant.solve(
-            factor, P, r - apply_blocks(C, x) - apply_blocks(P, self.times(x))
-        )
+    def memory(self) -> PyTree:
+        """Return memory for `factorise`, if it takes over any."""
+        return None
 
 
 class DenseDelassus(AbstractDelassus):
@@ -118,17 +118,21 @@ class DenseDelassus(AbstractDelassus):
     def plus(self, blocks):
         return DenseDelassus(self.matrix + _on_diagonal(blocks))
 
+    @property
+    def used(self):
+        return self.matrix.shape[0]
+
     def sums(self, lam):
         return lam
 
     def moved(self, sums, i, change):
         return sums.at[i].add(change)
 
-    def row(self, i, sums):
+    def row(self, i, sums, own):
         return apply(self.matrix[i].reshape(sums.shape[1], -1), sums.ravel())
 
-    def factorise(self, C, P):
-        return general_inverse(self._law(C, P))[0]
+    def factorise(self, C, P, memory):
+        return general_inverse(self._law(C, P))[0], memory
 
     def solve(self, factor, P, r):
         return apply(factor, r.ravel()).reshape(r.shape)
@@ -177,15 +181,13 @@ class AbstractProductDelassus(AbstractDelassus):
         return Y.rows(Y.reaction(lam)) + apply_blocks(jnp.abs(self.own), lam)
 
     def sums(self, lam):
-        return self.J.reaction(lam), lam
+        return self.J.reaction(lam)
 
     def moved(self, sums, i, change):
-        f, lam = sums
-        return f + self.J.one(i).reaction(change[None]), lam.at[i].add(change)
+        return sums + self.J.one(i).reaction(change[None])
 
-    def row(self, i, sums):
-        f, lam = sums
-        return self.J.one(i).rows(self.moved_by(f))[0] + self.own[i] @ lam[i]
+    def row(self, i, sums, own):
+        return self.J.one(i).rows(self.moved_by(sums))[0] + self.own[i] @ own
 
     def solve(self, factor, P, r):
         C_inv, inner = factor
@@ -202,7 +204,9 @@ class AbstractProductDelassus(AbstractDelassus):
 
     def weights(self, C: Blocks, P: Blocks) -> tuple[Blocks, Blocks]:
         """Return C'^-1 and W."""
-        C_inv = jax.vmap(general_inverse)(C + product_blocks(P, self.own))[0]
+        small = C.shape[1] <= 3  # the blocks of the laws need no pivoting
+        invert = inverse if small else general_inverse
+        C_inv = jax.vmap(invert)(C + product_blocks(P, self.own))[0]
         return C_inv, product_blocks(C_inv, P)
 
 
@@ -211,6 +215,10 @@ class FactoredDelassus(AbstractProductDelassus):
 
     Y: AbstractContactJacobian
     own: Blocks
+
+    @property
+    def used(self):
+        return self.own.shape[0]
 
     @property
     def J(self):
@@ -229,10 +237,10 @@ class FactoredDelassus(AbstractProductDelassus):
     def plus(self, blocks):
         return FactoredDelassus(self.Y, self.own + blocks)
 
-    def factorise(self, C, P):
+    def factorise(self, C, P, memory):
         C_inv, W = self.weights(C, P)
         K = self.Y.gram(W)
-        return C_inv, general_inverse(K + jnp.eye(len(K), dtype=C.dtype))[0]
+        return (C_inv, general_inverse(K + jnp.eye(len(K), dtype=C.dtype))[0]), memory
 
     def inner_solve(self, factor, u, transposed):
         return apply(factor.T if transposed else factor, u)
@@ -255,8 +263,8 @@ class GroupInverse(eqx.Module):
         self.C, self.P = C, P
         self.epsilon = jnp.asarray(jnp.finfo(C.dtype).eps ** _PROXIMAL, C.dtype)
         eye = jnp.eye(C.shape[1], dtype=C.dtype)[None]
-        self.S = S = S.prepared(jnp.array(True))
-        self.factor = S.factorise(C + self.epsilon * eye, P)
+        self.S = S
+        self.factor, _ = S.factorise(C + self.epsilon * eye, P, S.memory())
 
     def solve(self, r: Impulses) -> Impulses:
         """Return the solution x."""

@@ -93,8 +93,8 @@ def delassus(
         whitened = operator.whitened()
         if whitened is not None and (rows == 0 or n > _SPARSE):
             Y = J.whitened(whitened.root.whitener())
-            held = HeldRows.of(operator, J, whitened) if whitened.K.elements else None
-            return SparseDelassus.of(Y, own, held)
+            held = HeldRows(operator, J, whitened) if whitened.K.elements else None
+            return SparseDelassus.of(Y, held)
     if rows == 0 and isinstance(M, BlockDiagonal):
         W = block_whitener(M.blocks)[0] if M.root is None else M.root.whitener()
         Y = J.whitened(W)

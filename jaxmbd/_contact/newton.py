@@ -25,18 +25,16 @@ rho is not too small. Its solutions follow the curved path (proximal point metho
 1976).
 """
 
-from typing import NamedTuple
-
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Bool, Float
 
 from .delassus import Blocks
 from .problem import ContactProblem
 from .rows import Impulses
 
-# Number of step lengths 1, 1/2, ... that are tried.
-_LENGTHS = 8
+# The shortest step of 1, 1/2, ... that is tried.
+_SHORTEST = 0.5**7
 
 # A step succeeds if it leaves less than this share of the square of F.
 _GOOD = 0.9
@@ -50,62 +48,42 @@ def natural_derivative(
     return jnp.eye(lam.shape[1], dtype=lam.dtype)[None] - D, D
 
 
-class _At(NamedTuple):
-    """The current impulses with their velocities and natural map, and the best impulses so far."""
-
-    lam: Impulses
-    z: Impulses
-    r: Impulses
-    best: Impulses
-    residual: Float[Array, ""]
-    iteration: Int[Array, ""]
-    moved: Bool[Array, ""]
+def fading(r: Impulses) -> Float[Array, ""]:
+    """Return rho of a step. It fades with the residual: convergence is superlinear."""
+    square = jnp.minimum(jnp.sum(r * r), 1.0)
+    return jnp.sqrt(1e-4 * square + 10 * jnp.finfo(r.dtype).eps ** 0.8)
 
 
-def newton(
+def moved(
     problem: ContactProblem,
     lam: Impulses,
-    steps: int,
-    bound: Float[Array, ""],
+    z: Impulses,
+    r: Impulses,
+    d: Impulses,
+    dz: Impulses,
     whole: Bool[Array, ""],
-) -> tuple[Impulses, Float[Array, ""], Array]:
-    """Take steps and pivots until the residual is below `bound` [m/s], until neither helps, or
-    `steps` times. With `whole`, for regular problems, take full steps even if they increase F at
-    first. Returns the best impulses, their residual and the number of iterations."""
-    lengths = jnp.asarray([0.5**k for k in range(_LENGTHS)], lam.dtype)
+) -> tuple[Impulses, Bool[Array, ""]]:
+    """Return the impulses after a step along d, by which the velocities z change by dz, or after a
+    pivot; and whether either helps. With `whole`, for regular problems, take the full step even if
+    it increases the natural map r at first."""
+    square, none = jnp.sum(r * r), jnp.asarray(0.0, r.dtype)
 
-    def going(at: _At):
-        return at.moved & (at.residual > bound) & (at.iteration < steps)
+    def fails(at):
+        length, _, least = at
+        return (length >= _SHORTEST) & ~(least < _GOOD * square) & ~whole
 
-    def step(at: _At):
-        lam, z, r = at.lam, at.z, at.r
-        square = jnp.sum(r * r)
-        # rho fades with the residual: convergence is superlinear.
-        rho = jnp.sqrt(1e-3 * jnp.minimum(square, 1.0) + 10 * jnp.finfo(r.dtype).eps ** 0.8)
-        rho = jnp.where(whole, 0.0, rho)
-        d = problem.S.proximal_solve(*natural_derivative(problem, lam, z), -r, rho)
-        d = jnp.where(jnp.all(jnp.isfinite(d)), d, 0.0)
-        dz = problem.S.times(d)
-        tried = jax.vmap(lambda s: jnp.sum(problem.natural(lam + s * d, z + s * dz) ** 2))(lengths)
-        shortest = jnp.where(whole, 0, jnp.argmin(tried))
-        relieved, pivots = pivot(problem, lam, d)
-        pivots = pivots & ~(tried[shortest] < _GOOD * square) & ~whole
-        moved = (tried[shortest] < square) | whole
-        stepped = jnp.where(moved, lam + lengths[shortest] * d, lam)
-        lam = jnp.where(pivots, relieved, stepped)
-        return reached(lam, at.best, at.residual, at.iteration + 1, moved | pivots)
+    def shorter(at):
+        length, best, least = at
+        tried = jnp.sum(problem.natural(lam + length * d, z + length * dz) ** 2)
+        better = tried < least
+        return length / 2, jnp.where(better, length, best), jnp.where(better, tried, least)
 
-    def reached(lam, best, least, iteration, moved):
-        z = problem.velocities(lam)
-        residual = problem.residual(lam)
-        better = residual < least
-        best = jnp.where(better, lam, best)
-        least = jnp.where(better, residual, least)
-        return _At(lam, z, problem.natural(lam, z), best, least, iteration, moved)
-
-    none, infinite = jnp.asarray(0), jnp.asarray(jnp.inf, lam.dtype)
-    end = jax.lax.while_loop(going, step, reached(lam, lam, infinite, none, jnp.asarray(True)))
-    return end.best, end.residual, end.iteration
+    start = jnp.asarray(1.0, r.dtype), none, jnp.asarray(jnp.inf, r.dtype)
+    _, length, least = jax.lax.while_loop(fails, shorter, start)
+    length = jnp.where(whole, 1.0, jnp.where(least < square, length, none))
+    relieved, pivots = pivot(problem, lam, d)
+    pivots = pivots & ~(least < _GOOD * square) & ~whole
+    return jnp.where(pivots, relieved, lam + length * d), pivots | (length > 0)
 
 
 def pivot(problem: ContactProblem, lam: Impulses, d: Impulses) -> tuple[Impulses, Bool[Array, ""]]:

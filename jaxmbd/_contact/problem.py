@@ -107,17 +107,6 @@ class ContactProblem(eqx.Module):
         smoothing = None if smoothing is None else smoothing * scale
         return cls(S, b * scale[:, None], mu, scale, smoothing, held, groups)
 
-    def prepared(self, needed: Bool[Array, ""]) -> "ContactProblem":
-        """Return the problem with S ready to be factorised, if it is `needed`."""
-        return eqx.tree_at(lambda p: p.S, self, self.S.prepared(needed))
-
-    def proximal(self, centre: Impulses, rho: Float[Array, ""]) -> "ContactProblem":
-        """Return the problem with rho (lam - centre) added to z."""
-        count, d = self.b.shape
-        rho_of_all = rho * jnp.broadcast_to(jnp.eye(d, dtype=self.b.dtype), (count, d, d))
-        S, b = self.S.plus(rho_of_all), self.b - rho * centre
-        return eqx.tree_at(lambda p: (p.S, p.b), self, (S, b))
-
     def velocities(self, lam: Impulses) -> Impulses:
         """Return z of the impulses, both scaled."""
         return self.S.times(lam) + self.b
@@ -129,11 +118,13 @@ class ContactProblem(eqx.Module):
 
     def natural(self, lam: Impulses, z: Impulses) -> Impulses:
         """Return lam - P(lam - z) from impulses and their velocities; zero at solutions."""
-        return lam - self.project(lam - z)
-
-    def project(self, y: Impulses) -> Impulses:
-        """Apply P to all contacts."""
-        return jax.vmap(self.groups.project)(y, self.mu, self.smoothing)
+        found = lam - jax.vmap(self.groups.project)(lam - z, self.mu, self.smoothing)
+        # Without smoothing the normal part is this minimum, which is exact also where z is below
+        # the rounding of the impulses.
+        normal = jnp.minimum(lam[:, 0], z[:, 0])
+        if self.smoothing is not None:
+            normal = jnp.where(self.smoothing > 0, found[:, 0], normal)
+        return found.at[:, 0].set(normal)
 
     def pressed(self, lam: Impulses) -> Bool[Array, " contacts"]:
         """Return which contacts carry load beyond rounding."""
@@ -142,14 +133,7 @@ class ContactProblem(eqx.Module):
     def residual(self, lam: Impulses) -> Float[Array, ""]:
         """Return the largest entry of the natural map, as a velocity [m/s]. This is how far
         some contact separates, penetrates or slips, contrary to its impulses."""
-        z = self.velocities(lam)
-        found = self.natural(lam, z)
-        # Without smoothing the normal part is this minimum, which is exact also where z is below
-        # the rounding of the impulses.
-        normal = jnp.minimum(lam[:, 0], z[:, 0])
-        if self.smoothing is not None:
-            normal = jnp.where(self.smoothing > 0, found[:, 0], normal)
-        return self.norm(found.at[:, 0].set(normal))
+        return self.norm(self.natural(lam, self.velocities(lam)))
 
     def norm(self, natural: Impulses) -> Float[Array, ""]:
         """Return `residual` from the natural map."""

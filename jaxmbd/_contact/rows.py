@@ -12,14 +12,13 @@ from jaxtyping import Array, Bool, Float, Int, Shaped
 
 from .._compiler import (
     contract,
-    each,
     product,
     rows_at,
     sums_at,
 )
 from .._equations import equations
 from .._inputs import conform
-from .._linalg import picks, put_rows, sparse_lu
+from .._linalg import picks, put_rows
 from .._system import AbstractSystem
 from .._types import Coordinates, Force, RealScalarLike, Velocity
 from .identity import Pairs, known_again
@@ -165,7 +164,9 @@ class BodyContactJacobian(AbstractContactJacobian):
     def rows(self, v):
         table = jnp.pad(v.reshape(self.size, self.count), ((0, 0), (0, 1))).T
         at = rows_at(table, self.bodies.ravel()).reshape(*self.bodies.shape, self.size)
-        return jnp.sum(contract("ecdj,ecj->ecd", self.blocks, at), axis=0)
+        # Written out: a sum of many contacts' ends would be a call of a library.
+        ends = zip(self.blocks, at, strict=True)
+        return functools.reduce(jnp.add, (contract("cdj,cj->cd", *end) for end in ends))
 
     def reaction(self, lam):
         wrenches = contract("ecdj,cd->ecj", self.blocks, lam)
@@ -192,15 +193,14 @@ class BodyContactJacobian(AbstractContactJacobian):
         return BodyContactJacobian(blocks, self.bodies, self.count)
 
     def squares(self):
-        def of_contact(both):
-            blocks, bodies = both
-            found = []
-            for e, f in self._pairs():
-                same = (bodies[e] == bodies[f]) & (bodies[e] < self.count)
-                found.append(jnp.where(same, sparse_lu.times(blocks[e], blocks[f].T), 0.0))
-            return jnp.sum(jnp.stack(found), axis=0)
-
-        return each(of_contact, (jnp.moveaxis(self.blocks, 1, 0), self.bodies.T))
+        squares = (contract("cij,ckj->cik", end, end) for end in self.blocks)
+        found = functools.reduce(jnp.add, squares)
+        for e, f in self.pairs_of_ends:
+            same = (self.bodies[e] == self.bodies[f]) & (self.bodies[e] < self.count)
+            both = contract("cij,ckj->cik", self.blocks[e], self.blocks[f])
+            both = jnp.where(same[:, None, None], both, 0.0)
+            found = found + both + jnp.swapaxes(both, 1, 2)
+        return found
 
     def products(self):
         # Contacts of the same bodies are coupled.

@@ -10,13 +10,15 @@ with a small rho where rows depend on each other. Joints and contacts are one gr
 eliminated in an order that is found at runtime (`sparse_lu.py`).
 """
 
+from typing import NamedTuple
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Bool, Float, Int
 
-from .._compiler import entry, replaced
+from .._compiler import each_of_first, entry, replaced
 from .._linalg import ConstraintOperator, WhitenedRows, sparse_lu
 from .._types import Force, Velocity
 from .delassus import AbstractProductDelassus, Blocks
@@ -27,37 +29,35 @@ class HeldRows(eqx.Module):
     """The equality rows in a sparse Delassus operator.
 
     **Fields:** `operator`, which keeps them exactly; `J`: Jacobian of the contacts; `whitened`: the
-    rows as blocks; `blocks`: the blocks of J A J^T on the diagonal."""
+    rows as blocks."""
 
     operator: ConstraintOperator
     J: BodyContactJacobian
     whitened: WhitenedRows
-    blocks: Blocks
-
-    @classmethod
-    def of(cls, operator: ConstraintOperator, J: BodyContactJacobian, rows: WhitenedRows):
-        """Return the rows, with the blocks by a solve for each row of a contact."""
-        count, d = J.blocks.shape[1:3]
-
-        def of_contact(i):
-            one = J.one(i)
-
-            def along(e):
-                return one.rows(_accelerations(operator, one.reaction(e[None])))[0]
-
-            block = jax.lax.map(along, jnp.eye(d, dtype=J.blocks.dtype))
-            return (block + block.T) / 2
-
-        return cls(operator, J, rows, jax.lax.map(of_contact, jnp.arange(count)))
 
     def scaled(self, factors: Impulses) -> "HeldRows":
         """Return the rows with the contacts scaled."""
-        blocks = self.blocks * factors[:, :, None] * factors[:, None, :]
-        return HeldRows(self.operator, self.J.scaled(factors), self.whitened, blocks)
+        return HeldRows(self.operator, self.J.scaled(factors), self.whitened)
 
     def moved_by(self, f: Force) -> Velocity:
-        """Return A f."""
-        return _accelerations(self.operator, f)
+        """Return A f: the accelerations by f that keep the rows."""
+        rest = jnp.zeros(self.operator.equations.rows(f).shape, f.dtype)
+        return self.operator.solve_fixed(f, rest)[0]
+
+    def squares(self, used: Int[Array, ""]) -> Blocks:
+        """Return the blocks of J A J^T on the diagonal, by a solve for each row of the first `used`
+        contacts."""
+
+        def of_contact(k):
+            one = self.J.one(k)
+
+            def along(e):
+                return one.rows(self.moved_by(one.reaction(e[None])))[0]
+
+            block = jax.lax.map(along, jnp.eye(one.blocks.shape[2], dtype=one.blocks.dtype))
+            return (block + block.T) / 2
+
+        return each_of_first(used, of_contact, jnp.arange(self.J.contacts))
 
     @property
     def links(self) -> np.ndarray:
@@ -88,7 +88,7 @@ class HeldRows(eqx.Module):
         # Rows that only fill up a block, and rows that are switched off, are 0.
         own = jnp.where((used > 0) & (own > 0), own, 1.0).T
         eye = jnp.eye(s, dtype=dtype)
-        diagonal = jnp.concatenate([A.diagonal, own[:, :, None] * eye[None]])
+        diagonal = A.diagonal.at[self.whitened.K.count :].set(own[:, :, None] * eye[None])
         blocks = jnp.concatenate(blocks)
         element, body = (jnp.asarray(x, jnp.int32) for x in self.links)
 
@@ -105,27 +105,38 @@ class HeldRows(eqx.Module):
         return sparse_lu.Blocks(diagonal, jax.lax.fori_loop(0, len(blocks), put, A.edges))
 
 
+class _Memory(NamedTuple):
+    """An elimination, the contacts that were its edges, and whether there is none yet."""
+
+    acts: Bool[Array, " contacts"]
+    none: Bool[Array, ""]
+    elimination: sparse_lu.Elimination
+
+
 class SparseDelassus(AbstractProductDelassus):
     """T + Y A Y^T, where A keeps the equality rows, for many bodies on a CPU.
 
-    **Fields:** `held`: the equality rows, `None` if there are none; `order` of the elimination, of
-    no use before `prepared`."""
+    Contacts that P leaves out of C + P S, since they are open, are no edges of the graph: in a pile
+    that rolls, hardly any elimination fills in.
+
+    **Fields:** `held`: the equality rows, `None` if there are none; `squares`: the blocks of
+    Y A Y^T on the diagonal; `last`: the number of contacts after which none acts on a body."""
 
     Y: BodyContactJacobian
     own: Blocks
     held: HeldRows | None
-    order: sparse_lu.Order
+    squares: Blocks
+    last: Int[Array, ""]
 
     @classmethod
-    def of(
-        cls, Y: BodyContactJacobian, own: Blocks, held: HeldRows | None = None
-    ) -> "SparseDelassus":
-        """Return it without an order."""
-        elements, fixed = 0, 0
-        if held is not None:
-            elements, fixed = held.whitened.K.elements, held.links.shape[1]
-        links = len(Y.pairs_of_ends) * Y.contacts + fixed
-        return cls(Y, own, held, sparse_lu.Order.none(Y.count + elements, links))
+    def of(cls, Y: BodyContactJacobian, held: HeldRows | None = None) -> "SparseDelassus":
+        """Return Y A Y^T."""
+        acts = jnp.any(Y.bodies < Y.count, axis=0)
+        last = lambda k, used: jnp.where(acts[k], k + 1, used)  # noqa: E731
+        used = jax.lax.fori_loop(0, Y.contacts, last, 0)
+        squares = Y.squares() if held is None else held.squares(used)
+        own = jnp.zeros_like(squares)
+        return cls(Y=Y, own=own, held=held, squares=squares, last=used)
 
     @property
     def J(self):
@@ -135,21 +146,95 @@ class SparseDelassus(AbstractProductDelassus):
         return f if self.held is None else self.held.moved_by(f)
 
     def blocks(self):
-        return (self.Y.squares() if self.held is None else self.held.blocks) + self.own
+        return self.squares + self.own
 
     def scaled(self, factors):
-        own = self.own * factors[:, :, None] * factors[:, None, :]
+        both, Y = factors[:, :, None] * factors[:, None, :], self.Y.scaled(factors)
         held = None if self.held is None else self.held.scaled(factors)
-        return SparseDelassus(self.Y.scaled(factors), own, held, self.order)
+        own, squares = self.own * both, self.squares * both
+        return SparseDelassus(Y=Y, own=own, held=held, squares=squares, last=self.last)
 
     def plus(self, blocks):
-        return SparseDelassus(self.Y, self.own + blocks, self.held, self.order)
+        return eqx.tree_at(lambda S: S.own, self, self.own + blocks)
 
-    def prepared(self, needed):
+    @property
+    def used(self):
+        return self.last
+
+    @property
+    def has_cheap_rows(self):
+        return self.held is None
+
+    def sums(self, lam):
+        if self.held is not None:
+            return super().sums(lam)
+        table = jnp.zeros((self.Y.count + 1, self.Y.size), lam.dtype)
+        add = lambda k, table: self._added(table, k, entry(lam, k))  # noqa: E731
+        return jax.lax.fori_loop(0, self.used, add, table)
+
+    def moved(self, sums, i, change):
+        if self.held is not None:
+            return super().moved(sums, i, change)
+        return self._added(sums, i, change)
+
+    def row(self, i, sums, own):
+        if self.held is not None:
+            return super().row(i, sums, own)
+        blocks, bodies = entry(self.Y.blocks, i, 1), entry(self.Y.bodies, i, 1)
+        at = jnp.stack([entry(sums, body) for body in bodies])
+        own = jnp.sum(entry(self.own, i) * own[None], axis=1)
+        return jnp.sum(blocks * at[:, None], axis=(0, 2)) + own
+
+    def _added(self, table: Array, i: Int[Array, ""], lam: Float[Array, " d"]) -> Array:
+        """Return the impulses of all bodies after those of contact i."""
+        blocks, bodies = entry(self.Y.blocks, i, 1), entry(self.Y.bodies, i, 1)
+
+        def at_end(e, table):
+            J, body = entry(blocks, e), entry(bodies, e)
+            return replaced(table, entry(table, body) + jnp.sum(J * lam[:, None], axis=0), body)
+
+        return jax.lax.fori_loop(0, len(bodies), at_end, table)
+
+    def memory(self):
+        elements, fixed, size = 0, 0, self.Y.size
+        if self.held is not None:
+            K = self.held.whitened.K
+            elements, fixed, size = K.elements, self.held.links.shape[1], max(size, K.longest)
+        links = len(self.Y.pairs_of_ends) * self.Y.contacts + fixed
+        none = sparse_lu.Elimination.none(self.Y.count + elements, links, size, self.own.dtype)
+        return _Memory(jnp.zeros(self.Y.contacts, bool), jnp.asarray(True), none)
+
+    def factorise(self, C, P, memory):
+        C_inv, W = self.weights(C, P)
+        acts = jnp.any(W != 0, axis=(1, 2))
+        # In its last steps a solver has contacts that no longer change.
+        changed = jnp.any(acts != memory.acts) | memory.none
+        order = jax.lax.fori_loop(
+            0,
+            changed.astype(jnp.int32),
+            lambda _, memory: self._order(acts, memory),
+            memory.elimination,
+        )
+        A = _gram(self.Y, W, acts, self.used, sparse_lu.cleared(order))
+        if self.held is not None:
+            fixed, of_link = self.held.links.shape[1], order.order.of_link
+            blocks = self.held.add_to(A.blocks, of_link[len(of_link) - fixed :])
+            A = A._replace(blocks=blocks)
+        LU = sparse_lu.factorise(A)
+        # Without room for all edges the factors are wrong. NaN tells the solver, which then looks
+        # for another way, and a derivative, which has none.
+        pivots = jnp.where(LU.order.overflow, jnp.nan, LU.blocks.diagonal)
+        LU = LU._replace(blocks=LU.blocks._replace(diagonal=pivots))
+        return (C_inv, LU), _Memory(acts, jnp.asarray(False), LU)
+
+    def _order(
+        self, acts: Bool[Array, " contacts"], memory: sparse_lu.Elimination
+    ) -> sparse_lu.Elimination:
+        """Return the order of the bodies with the edges of the contacts that act."""
         pairs, bodies = self.Y.pairs_of_ends, self.Y.bodies.astype(jnp.int32)
-        nodes = self.order.nodes.shape[0]
+        nodes = memory.order.nodes.shape[0]
         # The ground, the last body, is no node.
-        bodies = jnp.where(bodies < self.Y.count, bodies, nodes)
+        bodies = jnp.where((bodies < self.Y.count) & acts[None], bodies, nodes)
         fixed = np.zeros((2, 0), int) if self.held is None else self.held.links
         first, second = (
             jnp.concatenate(
@@ -159,75 +244,56 @@ class SparseDelassus(AbstractProductDelassus):
         )
         # The pivot of a joint is 0 until one of its bodies is eliminated.
         ready = ~np.isin(np.arange(nodes), fixed[0][fixed[0] != fixed[1]])
-
-        def find(*_):
-            return sparse_lu.least_degree(first, second, jnp.asarray(ready, jnp.int32))
-
-        order = jax.lax.fori_loop(0, needed.astype(jnp.int32), find, self.order)
-        return SparseDelassus(self.Y, self.own, self.held, order)
-
-    def factorise(self, C, P):
-        C_inv, W = self.weights(C, P)
-        s = self.Y.size
-        if self.held is not None:
-            s = max(s, self.held.whitened.K.longest)
-        A = _gram(self.Y, W, self.order, s)
-        if self.held is not None:
-            fixed = self.held.links.shape[1]
-            A = self.held.add_to(A, self.order.of_link[len(self.order.of_link) - fixed :])
-        LU = sparse_lu.factorise(self.order, A)
-        # Without room for all edges the factors are wrong. NaN tells the solver, which then looks
-        # for another way, and a derivative, which has none.
-        pivots = jnp.where(self.order.overflow, jnp.nan, LU.diagonal)
-        return C_inv, LU._replace(diagonal=pivots)
+        return sparse_lu.least_degree(first, second, jnp.asarray(ready, jnp.int32), memory)
 
     def inner_solve(self, factor, u, transposed):
-        size, count, (nodes, s) = self.Y.size, self.Y.count, factor.diagonal.shape[:2]
+        size, count, (nodes, s) = self.Y.size, self.Y.count, factor.blocks.diagonal.shape[:2]
         table = jnp.pad(u.reshape(size, count).T, ((0, nodes - count), (0, s - size)))
-        x = sparse_lu.solve(self.order, factor, table, transposed=transposed)
+        x = sparse_lu.solve(factor, table, transposed=transposed)
         return x[:count, :size].T.ravel()
 
 
-def _accelerations(operator: ConstraintOperator, f: Force) -> Velocity:
-    """The accelerations by f that keep the equality rows."""
-    rest = jnp.zeros(operator.equations.rows(f).shape, f.dtype)
-    return operator.solve_fixed(f, rest)[0]
-
-
 def _gram(
-    J: BodyContactJacobian, W: Float[Array, "contacts d d"], order: sparse_lu.Order, size: int
-) -> sparse_lu.Blocks:
-    """Return 1 + J^T W J as blocks of this size. The first links of `order` are the
-    `pairs_of_ends` of all contacts, pair by pair."""
-    count, rest = J.count, size - J.size
-    eye = jnp.eye(size, dtype=W.dtype)
-    D = jnp.broadcast_to(eye, (count + 1, size, size))
-    off = jnp.zeros((2 * order.edges.shape[0] + 1, size, size), W.dtype)
-    padded = jnp.pad(J.blocks, ((0, 0), (0, 0), (0, 0), (0, rest)))
+    J: BodyContactJacobian,
+    W: Float[Array, "contacts d d"],
+    acts: Bool[Array, " contacts"],
+    used: Int[Array, ""],
+    empty: sparse_lu.Elimination,
+) -> sparse_lu.Elimination:
+    """Return 1 + J^T W J of the bodies. The first links are the `pairs_of_ends` of all contacts,
+    pair by pair."""
+    D, off = empty.blocks
+    size, count = D.shape[1], J.count
+    D = D.at[:count].set(jnp.eye(size, dtype=D.dtype))
+    padded = jnp.pad(J.blocks, ((0, 0), (0, 0), (0, 0), (0, size - J.size)))
     ends = range(J.blocks.shape[0])
 
-    def one(k, carry):
-        D, off = carry
+    def one(k, blocks):
         own_rows = [entry(padded[e], k) for e in ends]
         left = [sparse_lu.times(entry(W, k), x) for x in own_rows]
         bodies = [J.bodies[e, k] for e in ends]
-        for e in ends:
-            D = replaced(
-                D, entry(D, bodies[e]) + sparse_lu.times(own_rows[e].T, left[e]), bodies[e]
-            )
-        for n, (e, f) in enumerate(J.pairs_of_ends):
-            edge = order.of_link[n * J.contacts + k]
-            same = bodies[e] == bodies[f]
-            linked = (bodies[e] < count) & (bodies[f] < count) & ~same
-            for a, b in ((e, f), (f, e)):
-                both = sparse_lu.times(own_rows[a].T, left[b])
-                at = sparse_lu.place(bodies[a], bodies[b], edge)
-                at = jnp.where(linked, at, off.shape[0] - 1)
-                off = replaced(off, entry(off, at) + both, at)
-                # Two ends of a contact may be on one body.
-                own = jnp.where(same, bodies[a], count)
-                D = replaced(D, entry(D, own) + both, own)
-        return D, off
 
-    D, off = jax.lax.fori_loop(0, J.contacts, one, (D, off))
-    return sparse_lu.Blocks(D[:count], off[:-1])
+        def add(A, at, exists, e, f):
+            def put(_, A):
+                return replaced(A, entry(A, at) + sparse_lu.times(own_rows[e].T, left[f]), at)
+
+            return jax.lax.fori_loop(0, exists.astype(jnp.int32), put, A)
+
+        def act(_, blocks):
+            D, off = blocks
+            for e in ends:
+                D = add(D, bodies[e], bodies[e] < count, e, e)
+            for n, (e, f) in enumerate(J.pairs_of_ends):
+                edge = empty.order.of_link[n * J.contacts + k]
+                same = (bodies[e] == bodies[f]) & (bodies[e] < count)
+                linked = (bodies[e] < count) & (bodies[f] < count) & ~same
+                for a, b in ((e, f), (f, e)):
+                    off = add(off, sparse_lu.place(bodies[a], bodies[b], edge), linked, a, b)
+                    # Two ends of a contact may be on one body.
+                    D = add(D, bodies[a], same, a, b)
+            return D, off
+
+        return jax.lax.fori_loop(0, acts[k].astype(jnp.int32), act, blocks)
+
+    blocks = jax.lax.fori_loop(0, used, one, (D, off))
+    return empty._replace(blocks=sparse_lu.Blocks(*blocks))

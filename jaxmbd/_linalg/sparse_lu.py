@@ -11,7 +11,7 @@ no array is copied in them. So an update reads only the place that it writes, va
 updates use are results of a loop of one turn, and nothing is a gather, scatter or sort.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -41,6 +41,7 @@ class Order(NamedTuple):
     - `pairs`: the edges between each two of these neighbours, from `pair_start` on: of the first
       one with all after it, then of the second, and so on.
     - `of_link`: the edge of each given link.
+    - `number`: how many edges there are.
     - `overflow`: whether there was no room for all edges.
     """
 
@@ -51,16 +52,8 @@ class Order(NamedTuple):
     pairs: Int[Array, " pairs"]
     pair_start: Int[Array, " nodes+1"]
     of_link: Int[Array, " links"]
+    number: Int[Array, ""]
     overflow: Bool[Array, ""]
-
-    @classmethod
-    def none(cls, nodes: int, links: int) -> "Order":
-        """An order of no use, with the shapes of one."""
-        more = max(nodes / 64, 1.0)
-        edges = int(_EDGES * nodes * more ** _FILL[0]) + links
-        pairs = int(_PAIRS * nodes * more ** _FILL[1])
-        sizes = (nodes, nodes + 1, edges, edges, pairs, nodes + 1, links)
-        return cls._make([*(jnp.zeros(size, jnp.int32) for size in sizes), jnp.array(False)])
 
 
 class _Graph(NamedTuple):
@@ -88,6 +81,45 @@ class _Graph(NamedTuple):
         return _loop(0, new, join, self)
 
 
+class Blocks(NamedTuple):
+    """A matrix of blocks: those on the diagonal; and two for each edge, block 2 e at the row of the
+    node with the smaller number, block 2 e + 1 at the other one. After `factorise`: the inverses of
+    the pivots, and the blocks of L and U."""
+
+    diagonal: Float[Array, "nodes s s"]
+    edges: Float[Array, "blocks s s"]
+
+
+class Elimination(NamedTuple):
+    """An elimination, whose memory the next one takes over: none of its arrays is cleared as a
+    whole, since all of them together are many times as large as what is used of them.
+
+    **Fields:** the order; the graph, of no use after the search for the order; the blocks of the
+    matrix, later of its factors; blocks beside and above a pivot."""
+
+    order: Order
+    graph: _Graph
+    blocks: Blocks
+    beside: Float[Array, "wide s s"]
+    above: Float[Array, "wide s s"]
+
+    @classmethod
+    def none(cls, nodes: int, links: int, size: int, dtype: Any) -> "Elimination":
+        """Memory for `nodes` and `links` between them, with blocks of this size."""
+        more = max(nodes / 64, 1.0)
+        edges = int(_EDGES * nodes * more ** _FILL[0]) + links
+        pairs = int(_PAIRS * nodes * more ** _FILL[1])
+        wide = min(_WIDE + nodes, _WIDEST)
+        sizes = (nodes, nodes + 1, edges, edges, pairs, nodes + 1, links)
+        none, zeros = jnp.int32(0), jnp.zeros(nodes, jnp.int32)
+        arrays = [jnp.zeros(size, jnp.int32) for size in sizes]
+        order = Order._make([*arrays, none, jnp.array(False)])
+        table = jnp.zeros((nodes, wide), jnp.int32)
+        blocks = [jnp.zeros((count, size, size), dtype) for count in (nodes, 2 * edges, wide, wide)]
+        graph = _Graph(table, table, zeros, zeros, none)
+        return cls(order, graph, Blocks(*blocks[:2]), *blocks[2:])
+
+
 class _Search(NamedTuple):
     """The search for an order: the node looked at, the degree up to which nodes are eliminated in
     this round, and how many are eliminated."""
@@ -105,18 +137,24 @@ class _Search(NamedTuple):
 
 
 def least_degree(
-    first: Int[Array, " links"], second: Int[Array, " links"], ready: Int[Array, " nodes"]
-) -> Order:
+    first: Int[Array, " links"],
+    second: Int[Array, " links"],
+    ready: Int[Array, " nodes"],
+    memory: Elimination,
+) -> Elimination:
     """The order of elimination of a matrix with the `links` (first, second) between nodes. Links of
     a node with itself, or with a number past the end, are none. A node that is not `ready` (0) is
     eliminated after one of its neighbours, since its pivot is 0 before."""
-    nodes, links = ready.shape[0], first.shape[0]
-    order = Order.none(nodes, links)
+    nodes, links, order = ready.shape[0], first.shape[0], memory.order
     most_edges, most_pairs = order.edges.shape[0], order.pairs.shape[0]
-    wide = min(_WIDE + nodes, _WIDEST)
-    zeros = jnp.zeros(nodes, jnp.int32)
-    table = jnp.zeros((nodes, wide), jnp.int32)
-    graph = _Graph(table, table, zeros, zeros, jnp.int32(0))
+    wide = memory.graph.near.shape[1]
+    zeros, none = jnp.zeros(nodes, jnp.int32), jnp.int32(0)
+    graph = memory.graph._replace(size=zeros, degree=zeros, edges=none)
+    order = order._replace(
+        start=replaced(order.start, none, 0),
+        pair_start=replaced(order.pair_start, none, 0),
+        overflow=jnp.array(False),
+    )
     once = jnp.minimum(ready[0] + 1, 1)  # 1, but unknown to the compiler
 
     def of_link(k, carry):
@@ -228,7 +266,6 @@ def least_degree(
             node=jnp.where(last, 0, s.node + 1), limit=jnp.where(last, least, s.limit)
         )
 
-    none = jnp.int32(0)
     s = _Search(
         none,
         none,
@@ -243,16 +280,17 @@ def least_degree(
     )
     s = jax.lax.while_loop(lambda s: s.done < nodes, visit, s)
     full = (s.graph.edges >= most_edges) | (s.pairs > most_pairs) | (s.end >= most_edges)
-    return s.order._replace(overflow=s.order.overflow | full)
+    count = jnp.minimum(s.graph.edges, most_edges)
+    order = s.order._replace(number=count, overflow=s.order.overflow | full)
+    return memory._replace(order=order, graph=s.graph)
 
 
-class Blocks(NamedTuple):
-    """A matrix of blocks: those on the diagonal; and two for each edge, block 2 e at the row of the
-    node with the smaller number, block 2 e + 1 at the other one. After `factorise`: the inverses of
-    the pivots, and the blocks of L and U."""
-
-    diagonal: Float[Array, "nodes s s"]
-    edges: Float[Array, "blocks s s"]
+def cleared(given: Elimination) -> Elimination:
+    """An empty matrix with the same edges."""
+    D, off = given.blocks
+    empty = jnp.zeros_like(D[0])
+    off = _loop(0, 2 * given.order.number, lambda e, off: replaced(off, empty, e), off)
+    return given._replace(blocks=Blocks(jnp.zeros_like(D), off))
 
 
 def place(row: Array, column: Array, edge: Array) -> Array:
@@ -260,10 +298,9 @@ def place(row: Array, column: Array, edge: Array) -> Array:
     return 2 * edge + (row > column).astype(jnp.int32)
 
 
-def factorise(order: Order, A: Blocks) -> Blocks:
+def factorise(given: Elimination) -> Elimination:
     """A = L U, with L_iv = A_iv A_vv^-1 in the places of A_iv, U in the others."""
-    nodes, s = A.diagonal.shape[:2]
-    wide = min(_WIDE + nodes, _WIDEST)
+    order, nodes = given.order, given.order.nodes.shape[0]
 
     def eliminate(k, carry):
         D, off, X, U = carry
@@ -300,15 +337,15 @@ def factorise(order: Order, A: Blocks) -> Blocks:
 
         return *_loop(begin, end, row, (D, off)), X, U
 
-    buffer = jnp.zeros((wide, s, s), A.edges.dtype)
-    return Blocks(*_loop(0, nodes, eliminate, (*A, buffer, buffer))[:2])
+    D, off, X, U = _loop(0, nodes, eliminate, (*given.blocks, given.beside, given.above))
+    return given._replace(blocks=Blocks(D, off), beside=X, above=U)
 
 
 def solve(
-    order: Order, LU: Blocks, y: Float[Array, "nodes s"], *, transposed: bool = False
+    factors: Elimination, y: Float[Array, "nodes s"], *, transposed: bool = False
 ) -> Float[Array, "nodes s"]:
     """x with A x = y, or with A^T x = y."""
-    nodes = y.shape[0]
+    nodes, order, LU = y.shape[0], factors.order, factors.blocks
 
     def on(A, x):
         return jnp.sum(A * x[:, None], 0) if transposed else jnp.sum(A * x[None], 1)

@@ -12,7 +12,6 @@ from jaxmbd._contact.delassus import DenseDelassus, FactoredDelassus
 from jaxmbd._contact.friction import Cone, Pyramid
 from jaxmbd._contact.problem import ContactProblem, Groups
 from jaxmbd._contact.rows import DenseContactJacobian
-from jaxmbd._contact.solvers.interior_point import interior_point
 from jaxmbd._contact.solvers.projected_gauss_seidel import sweep
 from jaxmbd._linalg import ConstraintOperator
 from jaxmbd._methods import ContactProblems, Given
@@ -146,9 +145,11 @@ def iterated(S, b, mu):
     """The residual after eight iterations of the interior-point method, and impulses, velocities
     and the residual after 1000 sweeps."""
     problem = ContactProblem.scaled(DenseDelassus(S), b, mu, coulomb(2), None)
-    none = jnp.zeros_like(b)
-    idle, needed = problem.residual(none), jnp.array(True)
-    inner = problem.residual(interior_point(problem, 8, none, idle, needed)[0])
+    none, path = (
+        jnp.zeros_like(b),
+        mbd.solvers.InteriorPoint(0.0, newton_steps=0, steps=8, restarts=0),
+    )
+    inner = path.solve(problem, none).residual
     lam, scale = sweep(problem, none, 1000), problem.scale[:, None]
     return inner, lam * scale, problem.velocities(lam) / scale, problem.residual(lam)
 

@@ -30,17 +30,16 @@ def problem(seed, waiting):
     return A, links, (np.arange(NODES) < bodies).astype(np.int32), rng.normal(size=(NODES, S))
 
 
-def order_of(links, ready):
-    return jax.device_get(_order_of(links, ready))
-
-
 @jax.jit
-def _order_of(links, ready):
-    return sparse_lu.least_degree(links[0], links[1], ready)
+def ordered(links, ready):
+    memory = sparse_lu.Elimination.none(len(ready), len(links[0]), S, float)
+    # What the memory held before does not matter.
+    memory = jax.tree.map(lambda x: jnp.full_like(x, 7), memory)
+    return sparse_lu.cleared(sparse_lu.least_degree(links[0], links[1], ready, memory))
 
 
-def blocks_of(A, links, order):
-    blocks, edges = np.zeros((2 * len(order.edges), S, S)), np.asarray(order.of_link)
+def blocks_of(A, links, empty):
+    blocks, edges = np.array(empty.blocks.edges), np.asarray(empty.order.of_link)
     for (i, j), e in zip(links.T, edges, strict=True):
         if i < NODES and i != j:
             for a, b in ((i, j), (j, i)):
@@ -49,17 +48,18 @@ def blocks_of(A, links, order):
 
 
 @jax.jit
-def solved(order, blocks, y):
-    LU = sparse_lu.factorise(order, sparse_lu.Blocks(*map(jnp.asarray, blocks)))
-    return [sparse_lu.solve(order, LU, y, transposed=transposed) for transposed in (False, True)]
+def solved(empty, blocks, y):
+    LU = sparse_lu.factorise(empty._replace(blocks=sparse_lu.Blocks(*map(jnp.asarray, blocks))))
+    return [sparse_lu.solve(LU, y, transposed=transposed) for transposed in (False, True)]
 
 
 @pytest.mark.parametrize("waiting", [0, 3])
 def test_solutions(waiting):
     for seed in range(5):
         A, links, ready, y = problem(seed, waiting)
-        order = order_of(links.astype(np.int32), ready)
-        x, z = solved(order, blocks_of(A, links, order), y)
+        empty = jax.device_get(ordered(links.astype(np.int32), ready))
+        x, z = solved(empty, blocks_of(A, links, empty), y)
+        order = empty.order
         assert not order.overflow
         assert sorted(np.asarray(order.nodes)) == list(range(NODES))
         matrix = A.reshape(NODES * S, -1)
@@ -73,14 +73,11 @@ def test_a_tree_has_no_fill():
     names = rng.permutation(40)
     parents = np.array([rng.integers(0, i) for i in range(1, 40)])
     links = np.stack([names[1:], names[parents]]).astype(np.int32)
-    order = order_of(links, np.ones(40, np.int32))
+    order = jax.device_get(ordered(links, np.ones(40, np.int32))).order
     assert int(order.start[-1]) == 39
     assert int(order.pair_start[-1]) == 0
 
 
 def test_overflow_is_told():
     links = np.stack(np.triu_indices(250, 1))
-    order = jax.jit(sparse_lu.least_degree)(
-        *jnp.asarray(links, jnp.int32), jnp.ones(250, jnp.int32)
-    )
-    assert order.overflow
+    assert ordered(links.astype(np.int32), np.ones(250, np.int32)).order.overflow

@@ -1,25 +1,38 @@
-"""An interior-point method that begins and ends with Newton's method on the active set."""
+"""An interior-point method that begins and ends with Newton's method on the active set.
 
-from typing import Annotated, NamedTuple
+Its steps are the turns of one loop, in which each of the three methods gives the equations of a
+direction and then moves along it. So products with S, the elimination and the natural map are
+compiled once.
+"""
+
+from collections.abc import Callable
+from typing import Annotated, Any, NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import numpy as np
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Bool, Float, Int, PyTree
 
-from ..._compiler import contract
+from ..._compiler import tree_where
 from ..._inputs import at_least, checked, not_negative
-from ..newton import newton
-from ..problem import ContactProblem, Groups
+from ..newton import fading, moved, natural_derivative
+from ..problem import ContactProblem
 from ..rows import Impulses
-from . import second_order as cone
 from .base import AbstractContactSolver, Solved, rounding
-
-_TO_BOUNDARY = 0.99
+from .central_path import CentralPath, Direction, Points
+from .projected_gauss_seidel import sweep
 
 # Share of the residual without impulses at which the interior-point method stops.
 _ENOUGH = 1e-9
+
+# The residual at which Newton's method stops, in units of the machine precision times the largest
+# impulse, as a velocity. Redundant contacts that nearly contradict each other leave no less.
+_STILL = 4096
+
+# Where the residual of the guess exceeds this share of that without impulses, so many sweeps come
+# before the first of Newton's steps. They find out most of the contacts that press, in piles at a
+# tenth of the cost of a step. Stacks at rest, whose guess is better, are worse for them.
+_COLD, _SWEEPS = 0.1, 8
 
 # rho of the first proximal problem; its factors after a problem that is solved, and after one that
 # is not; and the share of the residual at the centre that a solution may leave.
@@ -28,8 +41,9 @@ _FIRST, _SHRINK, _GROW, _CLOSE = 1e-3, 0.3, 4.0, 0.1
 # Share of the tolerance below which the first attempt needs no second one.
 _STRIVE = 1e-2
 
-# Normal velocities are clipped at this multiple of the largest that impulses have to change.
-_FAR = 10.0
+# The attempts: Newton's method from the guess; the interior-point method, and Newton's method from
+# its end; then proximal problems.
+_CENTRAL, _PROXIMAL = 1, 3
 
 
 @checked
@@ -38,14 +52,9 @@ class InteriorPoint(AbstractContactSolver):
 
     1. Newton's method on the natural map from the warm start, with pivots where redundant contacts
        do not agree (see `newton.py`). One to three solves where the active set changes little.
+       Where many bodies strike each other, some sweeps of Gauss and Seidel come first.
     2. If it fails, a primal-dual interior-point method with the scaling of Nesterov and Todd and
-       Mehrotra's predictor and corrector for
-
-           z_n + shift = sum A_n^T w,    z_t = sum A_t^T w,    A lam in K,  w in K,  w.A lam = 0
-
-       with the cones K of all contacts. The shift is the power that friction takes from the slip
-       per unit normal force. With it the problem is Coulomb's law itself and not its
-       convex relaxation, in which sliding contacts lift off (De Saxce and Feng 1998).
+       Mehrotra's predictor and corrector (see `central_path.py`).
     3. Newton's method from the result, which finds the active set exactly.
     4. If that fails, the proximal point method from the best impulses so far. It solves problems
        in which rho (lam - centre) is added to z, by full steps of Newton's method. Each solution
@@ -70,230 +79,199 @@ class InteriorPoint(AbstractContactSolver):
     def solve(self, problem, guess):
         if guess.shape[0] == 0:
             return self.solved(problem, guess, jnp.asarray(0))
-        # Drop a guess that is worse than no impulses.
-        zero = jnp.zeros_like(guess)
-        # A loop, so that the residual is compiled once.
-        guessed, idle = jax.lax.map(problem.residual, jnp.stack([guess, zero]))
-        guess = jnp.where(guessed < idle, guess, zero)
-
-        def attempt(at: _Reached) -> _Reached:
-            # All attempts share one loop body, so that Newton's method is compiled once.
-            central, proximal = at.number == 1, at.number > 1
-            begin = jnp.where(central, zero, at.centre)
-            start, inner = interior_point(problem, self.steps, begin, idle, central)
-            # Iterate down to rounding: resting bodies would creep by the error that is accepted.
-            bound = jnp.where(proximal, _CLOSE * at.left, rounding(problem, start))
-            near = problem.proximal(at.centre, jnp.where(proximal, at.rho, 0.0))
-            found, missing, outer = newton(near, start, self.newton_steps, bound, proximal)
-            left = problem.residual(found)
-            better = left < at.residual
-            lam = jnp.where(better, found, at.lam)
-            residual = jnp.where(better, left, at.residual)
-            # The first centre is the best point so far. Later the residual may grow.
-            reached = missing <= bound
-            centre = jnp.where(proximal, jnp.where(reached, found, at.centre), lam)
-            left = jnp.where(proximal, jnp.where(reached, left, at.left), residual)
-            rho = jnp.where(proximal, jnp.where(reached, _SHRINK, _GROW), 1.0) * at.rho
-            # Rounding is no reason for another attempt. The verdict has larger limits, so that it
-            # does not depend on the last bit.
-            share = jnp.where(at.number == 0, _STRIVE, 0.9)
-            slack = rounding(problem, lam)
-            enough = share * self.tolerance + 0.9 * slack
-            going = (residual > enough) & (at.number <= self.restarts)
-            number, iterations = at.number + 1, at.iterations + inner + outer
-            return _Reached(number, lam, residual, slack, centre, left, rho, iterations, going)
-
-        residual = jnp.where(guessed < idle, guessed, idle)
-        none = jnp.asarray(0)
-        rho = jnp.asarray(_FIRST, guess.dtype)
-        slack = rounding(problem, guess)
-        going = residual > slack
-        problem = problem.prepared(going)
-        start = _Reached(none, guess, residual, slack, guess, residual, rho, none, going)
-        end = jax.lax.while_loop(lambda at: at.going, attempt, start)
+        zero, none = jnp.zeros_like(guess), jnp.asarray(0)
+        r = problem.natural(zero, problem.b)
+        idle = problem.norm(r)
+        path = CentralPath.of(problem)
+        infinite = jnp.asarray(jnp.inf, guess.dtype)
+        start = _At(
+            guess,
+            path.start()[1],
+            none,
+            none,
+            jnp.asarray(True),
+            zero,
+            infinite,
+            zero,
+            idle,
+            # In double precision rounding is less than what ends the iteration.
+            jnp.zeros_like(idle) if guess.dtype == jnp.float64 else rounding(problem, guess),
+            zero,
+            infinite,
+            jnp.asarray(_FIRST, guess.dtype),
+            problem.S.memory(),
+            none,
+            jnp.asarray(True),
+        )
+        turns = _Turns(self, problem, path, r, idle)
+        end = jax.lax.while_loop(lambda at: at.going, turns.turn, start)
         accepted = end.residual <= self.tolerance + end.slack
-        return Solved(end.lam, end.residual, accepted, end.iterations)
+        return Solved(end.best, end.residual, accepted, end.iterations)
 
 
-class _Reached(NamedTuple):
-    """The number of attempts so far; the best impulses, their residual and its rounding error
-    [m/s]; the centre of the proximal problem, its residual and rho; the number of iterations; and
-    whether to go on."""
+class _At(NamedTuple):
+    """The point of the iteration and the variables w of the central path; the number of attempts
+    before, and of turns in this one; whether the last turn moved; the best impulses of this
+    attempt, and the residual of its problem there; the best impulses of all, their residual and its
+    rounding error [m/s]; the centre of the proximal problem, its residual and rho; the memory of
+    eliminations; the number of iterations; and whether to go on."""
 
-    number: Int[Array, ""]
     lam: Impulses
+    w: Points
+    attempt: Int[Array, ""]
+    turns: Int[Array, ""]
+    moved: Bool[Array, ""]
+    found: Impulses
+    missing: Float[Array, ""]
+    best: Impulses
     residual: Float[Array, ""]
     slack: Float[Array, ""]
     centre: Impulses
     left: Float[Array, ""]
     rho: Float[Array, ""]
+    memory: PyTree
     iterations: Int[Array, ""]
     going: Bool[Array, ""]
 
 
-class _Cone(NamedTuple):
-    """Rows A of one kind in each contact. They form one cone, or one cone each (`facets`)."""
+class _Turns(NamedTuple):
+    """The turns of one problem, whose natural map without impulses is `r`, with the residual
+    `idle`."""
 
-    A: np.ndarray
-    facets: bool
+    solver: InteriorPoint
+    problem: ContactProblem
+    path: CentralPath
+    r: Impulses
+    idle: Float[Array, ""]
 
-    def of(self, x: Impulses) -> Float[Array, "contacts cones k"]:
-        """Return A x."""
-        s = contract("sd,cd->cs", jnp.asarray(self.A, x.dtype), x)
-        return s[:, :, None] if self.facets else s[:, None, :]
+    def turn(self, at: _At) -> _At:
+        """Look at a point; end the attempt there, or move on."""
+        problem, solver = self.problem, self.solver
+        central, proximal = at.attempt == _CENTRAL, at.attempt >= _PROXIMAL
+        rho = jnp.where(proximal, at.rho, 0.0)
+        z = problem.velocities(at.lam) + rho * (at.lam - at.centre)
+        r = problem.natural(at.lam, z)
+        residual = problem.norm(r)
+        first = at.turns == 0
+        # Drop a guess that is worse than no impulses.
+        worse = first & (at.attempt == 0) & ~(residual < self.idle)
+        idle = jnp.zeros_like(r), problem.b, self.r, self.idle
+        lam, z, r, residual = tree_where(worse, idle, (at.lam, z, r, residual))
+        at = at._replace(lam=lam)
+        # At its centre a proximal problem has the residual of the problem itself.
+        better = (~proximal | first) & (residual < at.residual)
+        nearer = residual < at.missing
+        at = at._replace(
+            found=jnp.where(nearer, at.lam, at.found),
+            missing=jnp.where(nearer, residual, at.missing),
+            best=jnp.where(better, at.lam, at.best),
+            residual=jnp.where(better, residual, at.residual),
+            left=jnp.where(proximal & first, residual, at.left),
+        )
+        size = jnp.maximum(problem.norm(at.lam), self.idle)
+        still = jnp.minimum(_STILL * jnp.finfo(r.dtype).eps * size, _STRIVE * solver.tolerance)
+        still = jnp.maximum(still, at.slack)
+        bound = jnp.where(central, _ENOUGH * self.idle, still)
+        bound = jnp.where(proximal, _CLOSE * at.left, bound)
+        cold = (at.attempt == 0) & (at.iterations == 0) & (at.residual > _COLD * self.idle)
+        cold = cold & problem.S.has_cheap_rows
+        reached = at.missing <= bound
+        limit = jnp.where(central, solver.steps, solver.newton_steps)
+        over = reached | ~at.moved | (at.turns >= limit) | (proximal & first & better)
+        at = at._replace(going=~(over & (at.residual <= still)))
+        if problem.S.has_cheap_rows:
+            at = _if(cold & ~over, self._swept, at)
+        at = _if(over & at.going, lambda at: self._next_attempt(at, reached), at)
+        return _if(~(over | cold), lambda at: self._step(at, z, r, rho), at)
 
-    def back(self, w: Float[Array, "contacts cones k"]) -> Impulses:
-        """Return A^T w."""
-        w = w.reshape(w.shape[0], -1)
-        return contract("cs,sd->cd", w, jnp.asarray(self.A, w.dtype))
-
-    def curvature(self, W: Float[Array, "contacts cones k k"]) -> Float[Array, "contacts d d"]:
-        """Return A^T W W A."""
-        A = jnp.asarray(self.A, W.dtype)
-        A = A[:, None, :] if self.facets else A[None]
-        WA = contract("cnij,njd->cnid", W, A)
-        WA = WA.reshape(W.shape[0], -1, self.A.shape[1])
-        return contract("cni,cnj->cij", WA, WA)
-
-
-def _cones(groups: Groups) -> list[_Cone]:
-    if not groups.sizes:
-        return [_Cone(np.eye(1), False)]
-    found = []
-    for friction, start, size in zip(groups.friction, groups.starts, groups.sizes, strict=True):
-        facets = friction.facets(size)
-        rows = np.eye(1 + size) if facets is None else facets
-        A = np.zeros((len(rows), groups.d))
-        A[:, 0], A[:, start : start + size] = rows[:, 0], rows[:, 1:]
-        found.append(_Cone(A, facets is not None))
-    return found
-
-
-class _Iterate(NamedTuple):
-    x: Impulses
-    w: list[Float[Array, "contacts cones k"]]
-    best: Impulses
-    residual: Float[Array, ""]
-    iteration: Int[Array, ""]
-    going: Bool[Array, ""]
-
-
-def interior_point(
-    problem: ContactProblem,
-    steps: int,
-    lam: Impulses,
-    idle: Float[Array, ""],
-    needed: Bool[Array, ""],
-) -> tuple[Impulses, Int[Array, ""]]:
-    """Return impulses and the number of iterations. The impulses `lam` come back if the method is
-    not `needed` or finds none with a residual below `idle`, that without impulses.
-
-    The unknown is x with lam = (x_n, mu x_t), so that the cones of contacts without friction
-    (mu = 0) have an interior. A x is kept exact. The first two equations hold in the limit.
-    """
-    enough = _ENOUGH * idle  # from here Newton's method is better
-    groups, (count, d) = problem.groups, problem.b.shape
-    dtype, cones = problem.b.dtype, _cones(problem.groups)
-    number = count * sum(A.A.shape[0] if A.facets else 1 for A in cones)
-    stretch = jnp.concatenate(
-        [jnp.ones((count, 1), dtype), *_spread(problem.mu, groups)], axis=1
-    )  # lam = stretch x
-    S = problem.S.scaled(stretch)
-    eye = jnp.eye(d, dtype=dtype)[None]
-    # Contacts far from closing would spoil the scale. Newton's method sees that they stay open.
-    size = jnp.max(jnp.abs(problem.to_change)) + jnp.finfo(dtype).tiny ** 0.5
-    b = stretch * problem.b.at[:, 0].min(_FAR * size)
-
-    def power(z):
-        """Return the power that friction takes per unit normal force. For a polygon it has no
-        derivative: its corner may change in each step, and steps would be erratic."""
-        lost = jnp.zeros((), dtype)
-        for friction, t in zip(groups.friction, groups.split(z), strict=True):
-            smooth = friction.facets(t.shape[0]) is None
-            lost = lost + friction.support(t if smooth else jax.lax.stop_gradient(t))
-        return lost
-
-    def step(at: _Iterate) -> _Iterate:
-        x, w = at.x, at.w
-        z = S.times(x) + b
-        shift, slope = jax.vmap(jax.value_and_grad(power))(z)
-        s = [A.of(x) for A in cones]
-        mean = sum(jnp.sum(a * c) for a, c in zip(s, w, strict=True)) / number
-        # Near zero slip its direction and the slope are noise, which this factor suppresses.
-        slipping = shift / jnp.sqrt(shift**2 + 1e-2 * mean)
-        force = sum(A.back(y) for A, y in zip(cones, w, strict=True))
-        missing = z.at[:, 0].add(shift) - force
-        scaled = [cone.scaling(a, c) for a, c in zip(s, w, strict=True)]
-        first, *others = (A.curvature(W) for A, (W, _) in zip(cones, scaled, strict=True))
-        own = sum(others, first)
-        # The equations are own dx + (1 + e_n slope^T) S dx = ...: lost power counts as velocity.
-        along = eye[:, 0, :, None] * (slope * slipping[:, None])[:, None, :]
-        factor = S.factorise(own, eye + along)
-
-        def direction(r):
-            """dx, A dx and dw with the equations and v o (W A dx + W^-1 dw) = r; and r over v."""
-            t = [cone.quotient(v, y) for (_, v), y in zip(scaled, r, strict=True)]
-            Wt = [cone.apply(W, y) for (W, _), y in zip(scaled, t, strict=True)]
-            right = sum(A.back(y) for A, y in zip(cones, Wt, strict=True)) - missing
-            dx = S.solve(factor, eye + along, right)
-            ds = [A.of(dx) for A in cones]
-            dw = [
-                y - cone.apply(W, cone.apply(W, e))
-                for (W, _), y, e in zip(scaled, Wt, ds, strict=True)
-            ]
-            return dx, ds, dw, t
-
-        def longest(ds, dw):
-            ends = [
-                cone.longest_step(jnp.stack(point), jnp.stack(change))
-                for point, change in zip(
-                    zip(s, w, strict=True), zip(ds, dw, strict=True), strict=True
-                )
-            ]
-            return jnp.min(jnp.stack([jnp.min(end) for end in ends]))
-
-        squares = [cone.product(v, v) for _, v in scaled]
-
-        def turn(_, at):
-            """Predictor and corrector, compiled once: the direction for r, how far it leads, and r
-            of the corrector, should this have been the predictor."""
-            dx, ds, dw, t = direction(at[0])
-            reach = longest(ds, dw)
-            centre = (1 - jnp.minimum(reach, 1.0)) ** 3 * mean
-            corrected = []
-            for (W, v), y, e, sum_of_both in zip(scaled, squares, ds, t, strict=True):
-                Wds = cone.apply(W, e)
-                corrected.append(centre * cone.unit(v) - y - cone.product(Wds, sum_of_both - Wds))
-            return corrected, dx, dw, reach
-
-        predictor = ([-y for y in squares], jnp.zeros_like(x), w, mean)
-        _, dx, dw, reach = jax.lax.fori_loop(0, 2, turn, predictor)
-        length = jnp.minimum(_TO_BOUNDARY * reach, 1.0)
-        good = jnp.isfinite(length) & jnp.all(jnp.isfinite(dx))
-        good = good & jnp.all(jnp.stack([jnp.all(jnp.isfinite(e)) for e in dw]))
-        x = jnp.where(good, x + length * dx, x)
-        w = [jnp.where(good, c + length * e, c) for c, e in zip(w, dw, strict=True)]
-        residual = problem.residual(stretch * x)
-        better = residual < at.residual
-        return _Iterate(
-            x,
-            w,
-            jnp.where(better, stretch * x, at.best),
-            jnp.where(better, residual, at.residual),
-            at.iteration + 1,
-            good & (at.iteration + 1 < steps) & (residual > enough),
+    def _swept(self, at: _At) -> _At:
+        lam = sweep(self.problem, at.lam, _SWEEPS)
+        return at._replace(
+            lam=lam, missing=jnp.full_like(at.missing, jnp.inf), iterations=at.iterations + 1
         )
 
-    x = jnp.zeros_like(problem.b).at[:, 0].set(size)
-    w = [size * cone.unit(A.of(x)) for A in cones]
-    start = _Iterate(x, w, lam, idle, jnp.asarray(0), needed)
-    end = jax.lax.while_loop(lambda at: at.going, step, start)
-    return end.best, end.iteration
+    def _next_attempt(self, at: _At, reached: Bool[Array, ""]) -> _At:
+        central, proximal = at.attempt == _CENTRAL, at.attempt >= _PROXIMAL
+        slack = rounding(self.problem, at.best)
+        # Rounding is no reason for another attempt. The verdict has larger limits, so that it
+        # does not depend on the last bit.
+        share = jnp.where(at.attempt == 0, _STRIVE, 0.9)
+        enough = share * self.solver.tolerance + 0.9 * slack
+        # A proximal problem whose centre is the best point so far goes on.
+        goes_on = proximal & (at.turns == 0)
+        attempt = at.attempt + jnp.where(goes_on, 0, 1)
+        # The first centre is the best point so far. Later the residual may grow.
+        centre = jnp.where(proximal, jnp.where(reached | goes_on, at.found, at.centre), at.best)
+        factor = jnp.where(reached, _SHRINK, _GROW)
+        lam, w = self.path.start()
+        ends = jnp.where(at.missing < self.idle, at.found, jnp.zeros_like(at.found))
+        lam = jnp.where(at.attempt == 0, lam, jnp.where(central, ends, centre))
+        return at._replace(
+            lam=lam,
+            w=w,
+            attempt=attempt,
+            turns=jnp.where(goes_on, 1, 0),
+            moved=jnp.asarray(True),
+            missing=jnp.where(goes_on, at.missing, jnp.inf),
+            slack=slack,
+            centre=centre,
+            rho=jnp.where(proximal & ~goes_on, factor, 1.0) * at.rho,
+            going=central | ((at.residual > enough) & (attempt <= self.solver.restarts + 2)),
+        )
+
+    def _step(self, at: _At, z: Impulses, r: Impulses, rho: Float[Array, ""]) -> _At:
+        S, path, problem = self.problem.S, self.path, self.problem
+        central, whole = at.attempt == _CENTRAL, at.attempt >= _PROXIMAL
+
+        def of_path(at):
+            return path.equations(at.lam, z, at.w)
+
+        shapes = jax.eval_shape(of_path, at)
+        nothing = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
+
+        def of_newton(at):
+            C, D = natural_derivative(problem, at.lam, z)
+            return C + rho * D, D, -r, *nothing[3:]
+
+        C, P, right, here, product = jax.lax.cond(central, of_path, of_newton, at)
+        fades = jnp.where(central | whole, 0.0, fading(r))
+        factor, memory = S.factorise(C + fades * P, P, at.memory)
+
+        def direction(_, carry):
+            """Newton's direction, or first the predictor and then the corrector."""
+            *_, right, to = carry
+            d = S.solve(factor, P, right)
+
+            def corrected(to):
+                return path.direction(here, at.w, d, to.product)
+
+            right, to = jax.lax.cond(central, corrected, lambda to: (right, to), to)
+            return d, S.times(d), right, to
+
+        turns = jnp.where(central, 2, 1)
+        start = r, r, right, Direction(product, at.w, self.idle)
+        d, Sd, _, to = jax.lax.fori_loop(0, turns, direction, start)
+
+        def along_path(at):
+            return path.moved(at.lam, at.w, d, to)
+
+        def by_newton(at):
+            good = jnp.where(jnp.all(jnp.isfinite(d)), d, 0.0)
+            dz = jnp.where(jnp.all(jnp.isfinite(d)), Sd + rho * d, 0.0)
+            lam, helps = moved(problem, at.lam, z, r, good, dz, whole)
+            return lam, at.w, helps
+
+        lam, w, helps = jax.lax.cond(central, along_path, by_newton, at)
+        return at._replace(
+            lam=lam,
+            w=w,
+            turns=at.turns + 1,
+            moved=helps,
+            memory=memory,
+            iterations=at.iterations + 1,
+        )
 
 
-def _spread(mu: Float[Array, "contacts groups"], groups: Groups) -> list[Array]:
-    """Return the coefficient of each group for each of its components."""
-    return [
-        jnp.broadcast_to(mu[:, i : i + 1], (mu.shape[0], size))
-        for i, size in enumerate(groups.sizes)
-    ]
+def _if(condition: Bool[Array, ""], fn: Callable[[Any], Any], value: Any) -> Any:
+    """Return fn(value) if the condition holds, else the value, with no copy of its arrays."""
+    return jax.lax.fori_loop(0, condition.astype(jnp.int32), lambda _, x: fn(x), value)

@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
+from ..._compiler import entry, replaced
 from ..._inputs import at_least, checked, not_negative
 from ..problem import ContactProblem
 from ..rows import Impulses
@@ -40,14 +41,12 @@ class ProjectedGaussSeidel(AbstractContactSolver):
 
 def sweep(problem: ContactProblem, lam: Impulses, sweeps: int | Array) -> Impulses:
     """Return the impulses after a number of sweeps."""
-    count = lam.shape[0]
-    groups, none = problem.groups, jnp.zeros((), lam.dtype)
-    S, blocks = problem.S, problem.S.blocks()
+    groups, S = problem.groups, problem.S
+    none, blocks, used = jnp.zeros((), lam.dtype), S.blocks(), jnp.asarray(S.used)
 
-    def one(i, carry):
-        lam, sums = carry
-        old, own = lam[i], blocks[i]
-        z = S.row(i, sums) + problem.b[i]
+    def change(i, lam, sums):
+        old, own = entry(lam, i), entry(blocks, i)
+        z = S.row(i, sums, old) + entry(problem.b, i)
         new = [jnp.maximum(old[0] - _over(z[0], own[0, 0]), 0.0)[None]]
         z = z + own[:, 0] * (new[0][0] - old[0])
         for k, friction in enumerate(groups.friction):
@@ -56,16 +55,19 @@ def sweep(problem: ContactProblem, lam: Impulses, sweeps: int | Array) -> Impuls
             # The trace bounds the largest eigenvalue of the block, so the step cannot overshoot.
             step = _over(z[part], jnp.trace(own[part, part]))
             t = friction.project(old[part] - step, problem.mu[i, k] * new[0][0], none)
-            z = z + own[:, part] @ (t - old[part])
+            z = z + jnp.sum(own[:, part] * (t - old[part])[None], axis=1)
             new.append(t)
-        new = jnp.concatenate(new)
-        return lam.at[i].set(new), S.moved(sums, i, new - old)
+        return jnp.concatenate(new) - old
 
-    def every(_, lam):
-        # The sums are computed anew in each sweep, so that rounding errors do not add up.
-        return jax.lax.fori_loop(0, count, one, (lam, S.sums(lam)))[0]
+    def one(i, carry):
+        lam, sums = carry
+        d = change(i, lam, sums)
+        return replaced(lam, entry(lam, i) + d, i), S.moved(sums, i, d)
 
-    return jax.lax.fori_loop(0, sweeps, every, lam)
+    def every(_, carry):
+        return jax.lax.fori_loop(0, used, one, carry)
+
+    return jax.lax.fori_loop(0, sweeps, every, (lam, S.sums(lam)))[0]
 
 
 def _over(x, y):
