@@ -67,16 +67,20 @@ def test_pile_as_arrays_and_as_blocks(monkeypatch):
 
 @pytest.mark.slow
 def test_a_failed_step_has_finite_derivatives(monkeypatch):
-    """Three balls that touch each other, with room for one neighbour of each: the elimination
+    """Three balls that press each other, with room for one neighbour of each: the elimination
     fails, and the derivatives are of the start, to which the state went back."""
     inertia = mbd.Inertia.sphere(radius=RADIUS, mass=1.0)
     places = 2 * RADIUS * np.array([[0, 0, 0.5], [1, 0, 0.5], [0.5, 0.75**0.5, 0.5]])
-    bodies = [mbd.Body(f"{i}", inertia, position=place) for i, place in enumerate(places)]
+    inwards = places.mean(axis=0) - places
+    bodies = [
+        mbd.Body(f"{i}", inertia, position=place, velocity=v)
+        for i, (place, v) in enumerate(zip(places, inwards, strict=True))
+    ]
     pieces = [("ground", mbd.HalfSpace()), *((body, mbd.Sphere(RADIUS)) for body in bodies)]
     contacts = mbd.contacts_among(pieces, law=mbd.ContactLaw(0.5))
     mechanism = mbd.Mechanism(bodies, contacts=contacts)
     method = mbd.ContactImpulse(contact_solver=mbd.solvers.InteriorPoint(restarts=2))
-    weight, v = np.random.default_rng(0).normal(size=(2, 18))
+    weight, v = np.random.default_rng(0).normal(size=18), np.asarray(mechanism.state().v)
 
     def end(v):
         start = mbd.State(0.0, mechanism.state().q, v)

@@ -29,10 +29,11 @@ _ENOUGH = 1e-9
 # impulse, as a velocity. Redundant contacts that nearly contradict each other leave no less.
 _STILL = 4096
 
-# Where the residual of the guess exceeds this share of that without impulses, so many sweeps come
-# before the first of Newton's steps. They find out most of the contacts that press, in piles at a
-# tenth of the cost of a step. Stacks at rest, whose guess is better, are worse for them.
-_COLD, _SWEEPS = 0.1, 8
+# Where the residual of the guess exceeds this share of that without impulses, so many sweeps, and
+# one more for so many contacts, come before the first of Newton's steps. They find out most of the
+# contacts that press, in piles at a tenth of the cost of a step. In large piles news travel far.
+# Stacks at rest, whose guess is better, are worse for them.
+_COLD, _SWEEPS, _CONTACTS = 0.1, 8, 16
 
 # rho of the first proximal problem; its factors after a problem that is solved, and after one that
 # is not; and the share of the residual at the centre that a solution may leave.
@@ -185,7 +186,8 @@ class _Turns(NamedTuple):
         return _if(~(over | cold), lambda at: self._step(at, z, r, rho), at)
 
     def _swept(self, at: _At) -> _At:
-        lam = sweep(self.problem, at.lam, _SWEEPS)
+        number = _SWEEPS + jnp.asarray(self.problem.S.used) // _CONTACTS
+        lam = sweep(self.problem, at.lam, number)
         return at._replace(
             lam=lam, missing=jnp.full_like(at.missing, jnp.inf), iterations=at.iterations + 1
         )
