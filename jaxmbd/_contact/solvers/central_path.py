@@ -18,8 +18,8 @@ _TO_BOUNDARY = 0.99
 # Normal velocities are clipped at this multiple of the largest that impulses have to change.
 _FAR = 10.0
 
-# One point of each cone, for all kinds of cones.
-Points = list[Float[Array, "contacts cones k"]]
+# One point of each cone, for all kinds of cones, whose numbers and sizes differ.
+Points = list[Float[Array, "contacts ..."]]
 
 
 class _Cone(NamedTuple):
@@ -64,7 +64,7 @@ class Here(NamedTuple):
     """What directions from one point need: the scaling W and v of all cones, A x, the mean of
     w.A x, and by how much the first two equations fail."""
 
-    scalings: list[tuple[Float[Array, "contacts cones k k"], Float[Array, "contacts cones k"]]]
+    scalings: list[tuple[Float[Array, "contacts ..."], Float[Array, "contacts ..."]]]
     s: Points
     mean: Float[Array, ""]
     missing: Impulses
