@@ -62,6 +62,7 @@ from .loops import is_silent as is_silent
 from .loops import loop as loop
 from .loops import loops_cost_nothing as loops_cost_nothing
 from .loops import one_by_one as one_by_one
+from .loops import only_if as only_if
 from .loops import replaced as replaced
 from .loops import save_for_reverse as save_for_reverse
 from .loops import stop_gradient as stop_gradient

@@ -49,6 +49,12 @@ def replaced(A: Array, x: Array, k: Int[Array, ""] | int, axis: int = 0) -> Arra
     return jax.lax.dynamic_update_index_in_dim(A, x, k, axis, allow_negative_indices=False)
 
 
+def only_if(condition: Bool[Array, ""], fn: Callable[[Any], Any], value: Any) -> Any:
+    """`fn(value)` if the condition holds, else the value: by a loop of one turn or none, in which
+    XLA copies no array, unlike in a `cond`. It has no derivative in reverse mode."""
+    return jax.lax.fori_loop(0, condition.astype(jnp.int32), lambda _, x: fn(x), value)
+
+
 def each(fn: Callable, xs: PyTree) -> PyTree:
     """`fn` of each of `xs`, stacked along a leading axis: by a loop where loops cost nothing, else
     as a batch."""

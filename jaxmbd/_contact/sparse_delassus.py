@@ -18,7 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
-from .._compiler import each_of_first, entry, replaced
+from .._compiler import each_of_first, entry, only_if, replaced
 from .._linalg import ConstraintOperator, WhitenedRows, sparse_lu
 from .._types import Force, Velocity
 from .delassus import AbstractProductDelassus, Blocks
@@ -196,11 +196,11 @@ class SparseDelassus(AbstractProductDelassus):
         return jax.lax.fori_loop(0, len(bodies), at_end, table)
 
     def memory(self):
-        elements, fixed, size = 0, 0, self.Y.size
+        elements, size = 0, self.Y.size
         if self.held is not None:
             K = self.held.whitened.K
-            elements, fixed, size = K.elements, self.held.links.shape[1], max(size, K.longest)
-        links = len(self.Y.pairs_of_ends) * self.Y.contacts + fixed
+            elements, size = K.elements, max(size, K.longest)
+        links = len(self.Y.pairs_of_ends) * self.Y.contacts + self._fixed.shape[1]
         none = sparse_lu.Elimination.none(self.Y.count + elements, links, size, self.own.dtype)
         return _Memory(jnp.zeros(self.Y.contacts, bool), jnp.asarray(True), none)
 
@@ -209,23 +209,23 @@ class SparseDelassus(AbstractProductDelassus):
         acts = jnp.any(W != 0, axis=(1, 2))
         # In its last steps a solver has contacts that no longer change.
         changed = jnp.any(acts != memory.acts) | memory.none
-        order = jax.lax.fori_loop(
-            0,
-            changed.astype(jnp.int32),
-            lambda _, memory: self._order(acts, memory),
-            memory.elimination,
-        )
+        order = only_if(changed, lambda A: self._order(acts, A), memory.elimination)
         A = _gram(self.Y, W, acts, self.used, sparse_lu.cleared(order))
         if self.held is not None:
-            fixed, of_link = self.held.links.shape[1], order.order.of_link
-            blocks = self.held.add_to(A.blocks, of_link[len(of_link) - fixed :])
-            A = A._replace(blocks=blocks)
+            of_link = order.order.of_link
+            edges = of_link[len(of_link) - self._fixed.shape[1] :]
+            A = A._replace(blocks=self.held.add_to(A.blocks, edges))
         LU = sparse_lu.factorise(A)
         # Without room for all edges the factors are wrong. NaN tells the solver, which then looks
         # for another way, and a derivative, which has none.
         pivots = jnp.where(LU.order.overflow, jnp.nan, LU.blocks.diagonal)
         LU = LU._replace(blocks=LU.blocks._replace(diagonal=pivots))
         return (C_inv, LU), _Memory(acts, jnp.asarray(False), LU)
+
+    @property
+    def _fixed(self) -> np.ndarray:
+        """The links of the equality rows, which follow those of the contacts."""
+        return np.zeros((2, 0), int) if self.held is None else self.held.links
 
     def _order(
         self, acts: Bool[Array, " contacts"], memory: sparse_lu.Elimination
@@ -235,7 +235,7 @@ class SparseDelassus(AbstractProductDelassus):
         nodes = memory.order.nodes.shape[0]
         # The ground, the last body, is no node.
         bodies = jnp.where((bodies < self.Y.count) & acts[None], bodies, nodes)
-        fixed = np.zeros((2, 0), int) if self.held is None else self.held.links
+        fixed = self._fixed
         first, second = (
             jnp.concatenate(
                 [*(bodies[pair[k]] for pair in pairs), jnp.asarray(fixed[k], jnp.int32)]
@@ -274,12 +274,12 @@ def _gram(
         bodies = [J.bodies[e, k] for e in ends]
 
         def add(A, at, exists, e, f):
-            def put(_, A):
+            def put(A):
                 return replaced(A, entry(A, at) + sparse_lu.times(own_rows[e].T, left[f]), at)
 
-            return jax.lax.fori_loop(0, exists.astype(jnp.int32), put, A)
+            return only_if(exists, put, A)
 
-        def act(_, blocks):
+        def act(blocks):
             D, off = blocks
             for e in ends:
                 D = add(D, bodies[e], bodies[e] < count, e, e)
@@ -293,7 +293,7 @@ def _gram(
                     D = add(D, bodies[a], same, a, b)
             return D, off
 
-        return jax.lax.fori_loop(0, acts[k].astype(jnp.int32), act, blocks)
+        return only_if(acts[k], act, blocks)
 
     blocks = jax.lax.fori_loop(0, used, one, (D, off))
     return empty._replace(blocks=sparse_lu.Blocks(*blocks))

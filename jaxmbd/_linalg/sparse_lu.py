@@ -17,7 +17,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-from .._compiler import entry, general_inverse, replaced
+from .._compiler import entry, general_inverse, only_if, replaced
 
 _loop = jax.lax.fori_loop
 
@@ -67,9 +67,9 @@ class _Graph(NamedTuple):
     edges: Int[Array, ""]
 
     def joined(self, i: Array, j: Array, e: Array, new: Array) -> "_Graph":
-        """The graph with the edge e between i and j, if it is `new` (0 or 1)."""
+        """The graph with the edge e between i and j, if it is `new`."""
 
-        def join(_, graph):
+        def join(graph):
             near, edge, size, degree, edges = graph
             last = near.shape[1] - 1
             for a, b in ((i, j), (j, i)):
@@ -78,7 +78,7 @@ class _Graph(NamedTuple):
                 size, degree = size.at[a].add(1), degree.at[a].add(1)
             return _Graph(near, edge, size, degree, edges + 1)
 
-        return _loop(0, new, join, self)
+        return only_if(new, join, self)
 
 
 class Blocks(NamedTuple):
@@ -172,12 +172,12 @@ def least_degree(
 
         found = _loop(0, once, search, jnp.int32(-1))
         e = jnp.where(found < 0, jnp.minimum(graph.edges, most_edges - 1), found)
-        graph = graph.joined(i, j, e, (exists & (found < 0)).astype(jnp.int32))
+        graph = graph.joined(i, j, e, exists & (found < 0))
         return graph, replaced(edge_of, e, k)
 
     graph, edge_of = _loop(0, links, of_link, (graph, order.of_link))
 
-    def eliminate(_, s: _Search) -> _Search:
+    def eliminate(s: _Search) -> _Search:
         v, begin = s.node, s.end
         left = s.left.at[v].set(0)
 
@@ -222,7 +222,7 @@ def least_degree(
                 j = neighbours[n]
                 found = mark[j] - 1
                 e = jnp.where(found < 0, jnp.minimum(graph.edges, most_edges - 1), found)
-                graph = graph.joined(i, j, e, (found < 0).astype(jnp.int32))
+                graph = graph.joined(i, j, e, found < 0)
                 place = jnp.minimum(count, most_pairs - 1)
                 return graph, pairs.at[place].set(e), count + 1
 
@@ -254,7 +254,7 @@ def least_degree(
 
     def visit(s: _Search) -> _Search:
         now = (s.left[s.node] * s.ready[s.node] > 0) & (s.graph.degree[s.node] <= s.limit)
-        s = _loop(0, now.astype(jnp.int32), eliminate, s)
+        s = only_if(now, eliminate, s)
         last = s.node + 1 == nodes
 
         def less(i, least):

@@ -5,15 +5,14 @@ direction and then moves along it. So products with S, the elimination and the n
 compiled once.
 """
 
-from collections.abc import Callable
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
-from ..._compiler import tree_where
+from ..._compiler import only_if, tree_where
 from ..._inputs import at_least, checked, not_negative
 from ..newton import fading, moved, natural_derivative
 from ..problem import ContactProblem
@@ -181,9 +180,9 @@ class _Turns(NamedTuple):
         over = reached | ~at.moved | (at.turns >= limit) | (proximal & first & better)
         at = at._replace(going=~(over & (at.residual <= still)))
         if problem.S.has_cheap_rows:
-            at = _if(cold & ~over, self._swept, at)
-        at = _if(over & at.going, lambda at: self._next_attempt(at, reached), at)
-        return _if(~(over | cold), lambda at: self._step(at, z, r, rho), at)
+            at = only_if(cold & ~over, self._swept, at)
+        at = only_if(over & at.going, lambda at: self._next_attempt(at, reached), at)
+        return only_if(~(over | cold), lambda at: self._step(at, z, r, rho), at)
 
     def _swept(self, at: _At) -> _At:
         number = _SWEEPS + jnp.asarray(self.problem.S.used) // _CONTACTS
@@ -272,8 +271,3 @@ class _Turns(NamedTuple):
             memory=memory,
             iterations=at.iterations + 1,
         )
-
-
-def _if(condition: Bool[Array, ""], fn: Callable[[Any], Any], value: Any) -> Any:
-    """Return fn(value) if the condition holds, else the value, with no copy of its arrays."""
-    return jax.lax.fori_loop(0, condition.astype(jnp.int32), lambda _, x: fn(x), value)
