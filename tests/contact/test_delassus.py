@@ -126,7 +126,9 @@ def test_solutions():
     @jax.jit
     def regular(S, C, P, own, r):
         S = S.plus(own)
-        factor, _ = S.factorise(C, P, S.memory())
+        # After an elimination in which other contacts act, whose order and factors must not stay.
+        _, memory = S.factorise(C, P.at[::2].set(0.0), S.memory())
+        factor, _ = S.factorise(C, P, memory)
         return S.solve(factor, P, r), S.solve_transposed(factor, P, r)
 
     @jax.jit
