@@ -14,15 +14,14 @@ and Y = J_c in coordinates in which the mass is 1,
 
 import abc
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PyTree
 
-from .._compiler import apply, contract, general_inverse, inverse
-from .._linalg import annihilate, iterate
+from .._compiler import apply, contract, general_inverse, inverse, largest, only_if
 from .._types import Force, Velocity
 from .rows import AbstractContactJacobian, Impulses
 
@@ -30,6 +29,9 @@ from .rows import AbstractContactJacobian, Impulses
 _PROXIMAL = 7 / 16
 _REFINEMENTS = 10
 _NULL_POWER = 10
+
+# The stage between those that leave out null parts.
+_ITERATES = 1
 
 Blocks = Float[Array, "contacts d d"]
 
@@ -246,6 +248,20 @@ class FactoredDelassus(AbstractProductDelassus):
         return apply(factor.T if transposed else factor, u)
 
 
+class _Turn(NamedTuple):
+    """The stage, and the turns in it; the solution; what is to be solved; to what the inverse is
+    applied next; how large the residual, or the last change of the null part, is, and how large it
+    was at the start of the stage."""
+
+    stage: Int[Array, ""]
+    turns: Int[Array, ""]
+    x: Impulses
+    s: Impulses
+    y: Impulses
+    left: Float[Array, ""]
+    size: Float[Array, ""]
+
+
 class GroupInverse(eqx.Module):
     """The group inverse of H = C + P S, which may be singular. The parts of r and x in the null
     space of H are left out. Proximal iterations compute it,
@@ -284,10 +300,37 @@ class GroupInverse(eqx.Module):
         )
 
     def _iterated(self, law: Callable, solve: Callable, r: Impulses) -> Impulses:
-        def reached(x):
-            return x - annihilate(solve, self.epsilon, x, power=_NULL_POWER, unroll=False)
+        """Leave out the null part of r, iterate, and leave out the null part of x. Applications of
+        epsilon (H + epsilon)^-1 leave only the null part. The turns of one loop, so that `solve` is
+        compiled once; each stage ends at rounding."""
+        rounding = 4 * jnp.finfo(r.dtype).eps
 
-        return reached(iterate(law, solve, reached(r), _REFINEMENTS))
+        def turn(at):
+            iterates = at.stage == _ITERATES
+            y = solve(at.y)
+            x = jnp.where(iterates, at.x + y, at.x)
+            y = only_if(iterates, lambda _: at.s - law(x), self.epsilon * y)
+            left = largest(jnp.where(iterates, y, y - at.y))
+            most = jnp.where(iterates, _REFINEMENTS, _NULL_POWER - 1)
+            stops = iterates & ~(left < 0.5 * at.left)
+            over = (left <= rounding * at.size) | stops | (at.turns >= most)
+            s = jnp.where(over & (at.stage < _ITERATES), at.s - y, at.s)
+            x = jnp.where(over & (at.stage > _ITERATES), x - y, x)
+            y = jnp.where(over, jnp.where(iterates, x, s), y)
+            size = largest(y)
+            return _Turn(
+                at.stage + over.astype(at.stage.dtype),
+                jnp.where(over, 0, at.turns + 1),
+                x,
+                s,
+                y,
+                jnp.where(over, size, left),
+                jnp.where(over, size, at.size),
+            )
+
+        size, none = largest(r), jnp.asarray(0)
+        start = _Turn(none, none, jnp.zeros_like(r), r, r, size, size)
+        return jax.lax.while_loop(lambda at: at.stage <= _ITERATES + 1, turn, start).x
 
 
 def _on_diagonal(blocks: Blocks) -> Float[Array, "contacts d contacts d"]:

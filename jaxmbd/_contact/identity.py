@@ -7,7 +7,7 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Bool, Int
 
-from .._compiler import loops_cost_nothing, one_by_one
+from .._compiler import loops_cost_nothing, one_by_one, save_for_reverse
 
 # Of each contact the numbers of its pieces a and b and of its point; -1 for a contact whose place
 # is fixed, and for none.
@@ -26,7 +26,7 @@ def known_again(before: Int[Array, "old 3"], now: Int[Array, "new 3"]) -> Known:
     """Find the contacts of `before` that are in `now`. On CPUs by chains in a table of hashed
     pairs, so that the cost is linear; on GPUs all are compared at once."""
     find = _by_chains if loops_cost_nothing() else _of_all
-    return Known(*one_by_one(find, before, now))
+    return save_for_reverse(Known(*one_by_one(find, before, now)))
 
 
 def _by_chains(before: Int[Array, "old 3"], now: Int[Array, "new 3"]) -> tuple[Array, Array]:

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
-from .._compiler import loops_cost_nothing, rows_at, stop_gradient
+from .._compiler import loops_cost_nothing, rows_at, save_for_reverse, stop_gradient
 from .collisions import (
     ABSENT,
     ContactPoints,
@@ -72,7 +72,8 @@ class NearRows(NamedTuple):
         if reach is None:
             reach = _REACH * jnp.min(radius, initial=jnp.inf) if radius.size else ABSENT / 4
         reach = jnp.asarray(stop_gradient(reach), q.dtype)
-        near = near_pairs(plan.balls, center, radius, reach)
+        # Integers, which the reverse pass need not find again.
+        near = save_for_reverse(near_pairs(plan.balls, center, radius, reach))
 
         found, ends, start = [], [], 0
         bounded = jnp.asarray(plan.bounded, jnp.int32)
@@ -87,7 +88,7 @@ class NearRows(NamedTuple):
             found.append(self._points(placed, kinds, *pieces))
             ends.append(pieces)
         kinds = (*plan.near, *(x.kinds for x in plan.resting))
-        chosen = nearest([x.gap for x in found], reach, self.room)
+        chosen = save_for_reverse(nearest([x.gap for x in found], reach, self.room))
 
         flat = [
             jnp.concatenate([x.gap[..., None], x.position, x.normal], -1).reshape(-1, 7)
