@@ -48,6 +48,7 @@ from .dense import batch_last as batch_last
 from .dense import general_inverse as general_inverse
 from .dense import inverse as inverse
 from .dense import inverse_cholesky as inverse_cholesky
+from .dense import pivot_inverse as pivot_inverse
 from .dense import product as product
 from .dense import pseudoinverse as pseudoinverse
 from .dense import root as root

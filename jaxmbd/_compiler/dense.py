@@ -14,6 +14,7 @@ Writes at a place that is known only at run time use masks, so that nothing beco
 even under `vmap`. These functions are never differentiated; see `operator.py`.
 """
 
+import functools
 from collections.abc import Callable
 
 import jax
@@ -24,7 +25,7 @@ from jaxtyping import Array, Bool, Float
 
 from . import halves
 from .barrier import MAX_REDUCED, materialise
-from .loops import entry, loops_cost_nothing, replaced
+from .loops import entry, loops_cost_nothing, only_if, replaced
 
 MAX_UNROLLED = 3
 
@@ -285,6 +286,30 @@ def _pivoted(A):
     column_of = jnp.argmax(row_of[None] == jnp.expand_dims(places, 1), axis=1)
     A = jnp.take_along_axis(A, row_of[:, None], axis=0)
     return jnp.take_along_axis(A, column_of[None], axis=1), pivots
+
+
+# Without pivoting a row is subtracted from others at most this many times.
+_MULTIPLE = 64.0
+
+
+def pivot_inverse(A: Float[Array, "n n"]) -> Float[Array, "n n"]:
+    """`general_inverse` of a small matrix that can nearly always be eliminated without pivoting.
+    Only where a diagonal entry is far smaller than others in its column, which would spoil digits,
+    it is eliminated again with pivoting. It has no derivative in reverse mode, and in a batch it
+    does both."""
+    given, n, places = A, A.shape[0], np.arange(A.shape[0])
+    unsafe = jnp.zeros(n, bool)
+    for k in range(n):
+        here, row, column = places == k, A[k], A[:, k]
+        unsafe = unsafe | (~(jnp.abs(column) <= _MULTIPLE * jnp.abs(row[k])) & (places > k))
+        row = jnp.where(here, 1.0, row) * (1 / row[k])
+        column = jnp.where(here, -1.0, column)
+        A = jnp.where(here[:, None] | here[None], 0.0, A) - column[:, None] * row[None]
+        A = materialise(A)
+    unsafe = functools.reduce(jnp.logical_or, [unsafe[k] for k in range(n)])
+    # The matrix is what the loop of one turn changes: XLA would compute in front of the loop
+    # whatever does not depend on that.
+    return only_if(unsafe, lambda A: _pivoted(A)[0], jnp.where(unsafe, given, A))
 
 
 def _inverse_by_lu(A):

@@ -1,8 +1,8 @@
 from .friction import AbstractFriction as AbstractFriction
 from .friction import Cone as Cone
 from .friction import Pyramid as Pyramid
+from .identity import Known as Known
 from .identity import Pairs as Pairs
-from .identity import known_again as known_again
 from .impacts import AbstractImpactLaw as AbstractImpactLaw
 from .impacts import AtStepStart as AtStepStart
 from .impacts import Located as Located

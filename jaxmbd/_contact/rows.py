@@ -21,7 +21,7 @@ from .._inputs import conform
 from .._linalg import picks, put_rows
 from .._system import AbstractSystem
 from .._types import Coordinates, Force, RealScalarLike, Velocity
-from .identity import Pairs, known_again
+from .identity import Known, Pairs, known_again
 from .law import ContactLaw
 
 Impulses = Float[Array, "contacts d"]
@@ -266,23 +266,31 @@ class ContactRows(eqx.Module):
     lost: Bool[Array, ""] | None = None
     reach: Float[Array, ""] | None = None
 
-    def overlaps_unlike(self, before: Pairs) -> Bool[Array, ""]:
-        """Whether pieces overlap that have no fixed place and were not among the pairs `before`.
-        Another point of pieces that touch is no sign of a small budget."""
+    def known(self, before: Pairs | None) -> Known | None:
+        """Return where these contacts were among the `before`, a contact with a fixed place at its
+        own; `None` if all have fixed places."""
+        if self.pairs is None or before is None:
+            return None
+        known = known_again(before, self.pairs)
+        fixed = jnp.arange(before.shape[0], dtype=jnp.int32)
+        named = (self.pairs[:, 0] < 0) & (before[:, 0] < 0)
+        return known._replace(place=jnp.where(named, fixed, known.place))
+
+    def overlaps_unlike(self, known: Known) -> Bool[Array, ""]:
+        """Whether pieces overlap that have no fixed place and were not among the `known`. Another
+        point of pieces that touch is no sign of a small budget."""
         assert self.pairs is not None
-        new = (self.pairs[:, 0] >= 0) & ~known_again(before, self.pairs).seen
+        new = (self.pairs[:, 0] >= 0) & ~known.seen
         return jnp.any(new & (self.gap < -OVERFLOW))
 
     def carried(
-        self, x: Shaped[Array, "contacts *rest"], before: Pairs | None
+        self, x: Shaped[Array, "contacts *rest"], known: Known | None
     ) -> Shaped[Array, "contacts *rest"]:
-        """Return values of contacts that had the pairs `before` at the places that these contacts
-        have now; 0 for new ones."""
-        if self.pairs is None or before is None:
+        """Return values of the `known` contacts at the places that these contacts have now; 0 for
+        new ones."""
+        if known is None:
             return x
-        fixed = jnp.arange(x.shape[0], dtype=jnp.int32)
-        named = (self.pairs[:, 0] < 0) & (before[:, 0] < 0)
-        place = jnp.where(named, fixed, known_again(before, self.pairs).place)
+        place = known.place
         found = rows_at(x, jnp.maximum(place, 0))
         there = (place >= 0).reshape(-1, *(1,) * (x.ndim - 1))
         return jnp.where(there, found, jnp.zeros((), x.dtype))

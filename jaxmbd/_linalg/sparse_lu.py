@@ -17,7 +17,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-from .._compiler import entry, general_inverse, only_if, replaced
+from .._compiler import entry, only_if, pivot_inverse, replaced
 
 _loop = jax.lax.fori_loop
 
@@ -305,7 +305,7 @@ def factorise(given: Elimination) -> Elimination:
     def eliminate(k, carry):
         D, off, X, U = carry
         v, begin, end = order.nodes[k], order.start[k], order.start[k + 1]
-        pivot, _ = general_inverse(entry(D, v))
+        pivot = pivot_inverse(entry(D, v))
         D = replaced(D, pivot, v)
 
         def fetch(m, carry):

@@ -23,6 +23,9 @@ from .linearise import poses_on
 from .pose import PoseWithAxes
 from .tables import BodyTables
 
+# Pairs are looked at in groups of this size, or larger ones, of which there are so many.
+_GROUP, _GROUPS = 64, 16
+
 # Default reach, as a share of the radius of the smallest ball.
 _REACH = 0.25
 
@@ -75,7 +78,7 @@ class NearRows(NamedTuple):
         # Integers, which the reverse pass need not find again.
         near = save_for_reverse(near_pairs(plan.balls, center, radius, reach))
 
-        found, ends, start = [], [], 0
+        found, ends, exist, start = [], [], [], 0
         bounded = jnp.asarray(plan.bounded, jnp.int32)
         for g, kinds in enumerate(plan.near):
             one, other = (x[start : start + kinds.room] for x in (near.first, near.second))
@@ -83,12 +86,14 @@ class NearRows(NamedTuple):
             pieces = bounded[one], bounded[other]
             found.append(self._points(placed, kinds, *pieces, near.exist[g]))
             ends.append(pieces)
+            exist.append(near.exist[g])
         for kinds, a, b in plan.resting:
             pieces = jnp.asarray(a, jnp.int32), jnp.asarray(b, jnp.int32)
             found.append(self._points(placed, kinds, *pieces))
             ends.append(pieces)
+            exist.append(kinds.room)
         kinds = (*plan.near, *(x.kinds for x in plan.resting))
-        chosen = save_for_reverse(nearest([x.gap for x in found], reach, self.room))
+        chosen = save_for_reverse(nearest([x.gap for x in found], exist, reach, self.room))
 
         flat = [
             jnp.concatenate([x.gap[..., None], x.position, x.normal], -1).reshape(-1, 7)
@@ -201,20 +206,39 @@ class NearRows(NamedTuple):
         def one(first, other):
             return collide(*first, *other)
 
-        ends = end(a, kinds.a), end(b, kinds.b)
+        def batch(a, b, there):
+            points = jax.vmap(one)(end(a, kinds.a), end(b, kinds.b))
+            if there is None:
+                return points
+            there = jnp.broadcast_to(there[:, None], (len(a), kinds.points))
+            return jax.vmap(ContactPoints.where)(points, there)
+
         if exist is None:
-            return jax.vmap(one)(*ends)
+            return batch(a, b, None)
         exists = jnp.arange(kinds.room, dtype=jnp.int32) < exist
         kind_a, kind_b = (type(self.contacts.shapes[k]) for k in (kinds.a, kinds.b))
-        if not (takes_long(kind_a, kind_b) and loops_cost_nothing()):
-            there = jnp.broadcast_to(exists[:, None], (kinds.room, kinds.points))
-            return jax.vmap(lambda there, *ends: one(*ends).where(there))(there, *ends)
-        nothing = jax.eval_shape(one, *jax.tree.map(lambda x: x[0], ends))
+        long, groups = takes_long(kind_a, kind_b), min(kinds.room // _GROUP, _GROUPS)
+        if not loops_cost_nothing() or not (long or groups > 1):
+            return batch(a, b, exists)
+        # By a loop, which leaves out what does not exist: pair by pair, or many at once.
+        size = 1 if long else -(-kinds.room // groups)
+        operands = a, b, exists
+        if long:
+            fn = lambda first, other, there: one(first, other)  # noqa: E731
+            operands = end(a, kinds.a), end(b, kinds.b), exists
+        else:
+            fn = batch
+            rest = (0, groups * size - kinds.room)
+            operands = [jnp.pad(x, rest).reshape(groups, size) for x in operands]
+        nothing = jax.eval_shape(fn, *jax.tree.map(lambda x: x[0], tuple(operands)))
         absent = ContactPoints(*(jnp.zeros(x.shape, x.dtype) for x in nothing))
-        absent = absent._replace(gap=jnp.full(kinds.points, ABSENT, absent.gap.dtype))
+        absent = absent._replace(gap=jnp.full_like(absent.gap, ABSENT))
 
-        def if_there(operands):
-            there, first, other = operands
-            return jax.lax.cond(there, one, lambda *_: absent, first, other)
+        def if_any(operands):
+            there = operands[2] if long else operands[2][0]
+            return jax.lax.cond(there, fn, lambda *_: absent, *operands)
 
-        return jax.lax.map(if_there, (exists, *ends))
+        found = jax.lax.map(if_any, tuple(operands))
+        if long:
+            return found
+        return jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:])[: kinds.room], found)

@@ -96,10 +96,12 @@ class ContactStatics(AbstractStatics[_Place]):
         if pairs is None:
             return self._look(place, rest, before)
         contacts = self.contacts(q, rest)
-        here = q, lam, contacts.carried(force, pairs), contacts.pairs
+        known = contacts.known(pairs)
+        assert known is not None
+        here = q, lam, contacts.carried(force, known), contacts.pairs
         found, step = self.among(contacts.pairs)._look(here, rest, before, contacts.reach)
         # Pieces came from beyond the list: a shorter step will see them.
-        unseen = contacts.overlaps_unlike(pairs)
+        unseen = contacts.overlaps_unlike(known)
         return found._replace(left=jnp.where(unseen, jnp.inf, found.left)), step
 
     def _look(self, place, rest, before, reach=None):
@@ -183,7 +185,7 @@ class ContactStatics(AbstractStatics[_Place]):
 
         def listed():
             contacts = self.contacts(q, rest)
-            return contacts.carried(force, pairs), contacts.pairs, contacts.lost
+            return contacts.carried(force, contacts.known(pairs)), contacts.pairs, contacts.lost
 
         force, pairs, full = without_tangents(listed)
         found = self.among(pairs)._resting((q, lam, force, pairs), rest)

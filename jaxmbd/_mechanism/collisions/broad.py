@@ -9,10 +9,21 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Bool, Float, Int
 
-from ..._compiler import loops_cost_nothing, one_by_one, stop_gradient
+from ..._compiler import (
+    entry,
+    loops_cost_nothing,
+    one_by_one,
+    only_if,
+    replaced,
+    stop_gradient,
+)
+from ..._coordinates import components
 
 # Balls that overlap by more than this [m] are missed if no room is left for their pair.
 _MISSED = 1e-9
+
+# Up to this many balls, a look at each pair takes less time than the grid.
+_FEW = 128
 
 # Cells are numbered up to this along each axis. What is farther out shares the last cell.
 _FARTHEST = 1e8
@@ -62,20 +73,99 @@ def near_pairs(
 ) -> NearPairs:
     """All allowed pairs of balls whose gap is less than `reach` [m], as constants.
 
-    On CPUs balls are entered one by one into a grid, kept as chains in a table of hashed cells. The
-    edge of a cell is the largest diameter plus `reach`, so that each ball finds its partners in its
-    own and neighbouring cells. Of these it looks into half, and its partners into the others. The
-    cost is linear in the balls if they are of like size. `large` ones are compared with all. On
-    GPUs all pairs are compared at once.
+    On CPUs all pairs of few balls are looked at. Many balls are entered one by one into a grid,
+    kept as chains in a table of hashed cells. The edge of a cell is the largest diameter plus
+    `reach`, so that each ball finds its partners in its own and neighbouring cells. Of these it
+    looks into half, and its partners into the others. The cost is linear in the balls if they are
+    of like size. `large` ones are compared with all. On GPUs all pairs are compared at once.
 
     Reference: Teschner et al. (2003), Optimized spatial hashing for collision detection of
     deformable objects, Proc. Vision, Modeling, Visualization."""
     if balls.start[-1] == 0:
         none, lost = jnp.zeros(0, jnp.int32), jnp.zeros((), bool)
         return NearPairs(none, none, jnp.zeros(len(balls.room), jnp.int32), lost)
-    find = _by_grid if loops_cost_nothing() else _of_all
+    listed = _each_pair if len(balls.body) <= _FEW else _by_grid
+    find = listed if loops_cost_nothing() else _of_all
     operands = stop_gradient((center, radius, reach))
     return one_by_one(functools.partial(find, balls), *operands)
+
+
+class _Found(NamedTuple):
+    """The pairs so far, as in `NearPairs`."""
+
+    first: Int[Array, " places"]
+    second: Int[Array, " places"]
+    count: Int[Array, " groups"]
+    lost: Bool[Array, ""]
+
+
+class _Search(NamedTuple):
+    """The balls among which to look, and what is known of them as arrays."""
+
+    balls: Balls
+    center: Float[Array, "n 3"]
+    radius: Float[Array, " n"]
+    reach: Float[Array, ""]
+
+    def none(self) -> _Found:
+        """No pairs."""
+        places = jnp.zeros(int(self.balls.start[-1]), jnp.int32)
+        count = jnp.zeros(len(self.balls.room), jnp.int32)
+        return _Found(places, places, count, jnp.asarray(False))
+
+    def looked(self, found: _Found, i: Array, j: Array, here: bool | Array = True) -> _Found:
+        """The pairs with that of the balls i and j, if they are near each other and `here`."""
+        d, bound = entry(self.center, j) - entry(self.center, i), self.radius[j] + self.radius[i]
+        distance2 = jnp.sum(d * d)
+        near = (distance2 < (bound + self.reach) ** 2) & here
+        return only_if(near, lambda found: self._added(found, i, j, distance2, bound), found)
+
+    def _added(self, found: _Found, i: Array, j: Array, distance2: Array, bound: Array) -> _Found:
+        balls, i32 = self.balls, jnp.int32
+        rank, kind, body = (jnp.asarray(x, i32) for x in (balls.rank, balls.kind, balls.body))
+        group, start, room = (jnp.asarray(x, i32) for x in (balls.group, balls.start, balls.room))
+        forbidden = jnp.asarray(balls.forbidden, i32)
+        a, b = body[i], body[j]
+        allowed = (a != b) & ~jnp.any(forbidden[a] == b) & ~jnp.any(forbidden[b] == a)
+        first, second, count, lost = found
+        g = group[kind[i], kind[j]]
+        number = count[g]
+        fits = number < room[g]
+        m = start[g] + jnp.minimum(number, room[g] - 1)
+        ahead, writes = rank[i] < rank[j], allowed & fits
+        one, other = jnp.where(ahead, i, j), jnp.where(ahead, j, i)
+        overlap = jnp.maximum(bound - _MISSED, 0.0)
+        return _Found(
+            first.at[m].set(jnp.where(writes, one, first[m])),
+            second.at[m].set(jnp.where(writes, other, second[m])),
+            count.at[g].set(number + writes.astype(i32)),
+            lost | (allowed & ~fits & (distance2 < overlap * overlap)),
+        )
+
+
+def _each_pair(balls: Balls, center: Array, radius: Array, reach: Array) -> NearPairs:
+    n, i32 = len(balls.body), jnp.int32
+    apart = [(x[:, None] - x[None]) ** 2 for x in components(center, axis=-1)]
+    near = sum(apart) < (radius[:, None] + radius[None] + reach) ** 2
+
+    # Each place is written, and written again if its pair is not near: without a branch.
+    def noted(i, carry):
+        row = entry(near, i)
+
+        def one(j, carry):
+            pairs, count = carry
+            return replaced(pairs, i * n + j, count), count + entry(row, j).astype(i32)
+
+        return lax.fori_loop(i + 1, i32(n), one, carry)
+
+    room = jnp.zeros(n * (n - 1) // 2 + 1, i32)
+    pairs, count = lax.fori_loop(i32(0), i32(n), noted, (room, i32(0)))
+    search = _Search(balls, center, radius, reach)
+
+    def listed(k, found):
+        return search.looked(found, entry(pairs, k) // n, entry(pairs, k) % n)
+
+    return NearPairs(*lax.fori_loop(i32(0), count, listed, search.none()))
 
 
 def _by_grid(balls: Balls, center: Array, radius: Array, reach: Array) -> NearPairs:
@@ -85,11 +175,9 @@ def _by_grid(balls: Balls, center: Array, radius: Array, reach: Array) -> NearPa
     table = 1 << int(np.ceil(np.log2(max(2 * n, 2))))
     width = 2 * jnp.max(jnp.where(small, radius, 0.0)) + reach
     cell = jnp.clip(jnp.floor(center / width), -_FARTHEST, _FARTHEST).astype(i32)
-    rank, kind, body = (jnp.asarray(x, i32) for x in (balls.rank, balls.kind, balls.body))
-    small = jnp.asarray(small)
-    group, start, room = (jnp.asarray(x, i32) for x in (balls.group, balls.start, balls.room))
-    forbidden, cells = jnp.asarray(balls.forbidden, i32), jnp.asarray(_CELLS)
+    small, cells = jnp.asarray(small), jnp.asarray(_CELLS)
     looks = len(_CELLS) + bool(balls.large)
+    search = _Search(balls, center, radius, reach)
 
     def place(c):
         x, y, z = (c[k] * i32(_PRIMES[k]) for k in range(3))
@@ -105,8 +193,6 @@ def _by_grid(balls: Balls, center: Array, radius: Array, reach: Array) -> NearPa
     head, after = lax.fori_loop(i32(0), i32(n), enter, empty)
 
     def partners(i, found):
-        x, r = center[i], radius[i]
-
         def look(k, found):
             c = cell[i] + cells[jnp.minimum(k, len(_CELLS) - 1)]
             large = k == len(_CELLS)
@@ -116,35 +202,15 @@ def _by_grid(balls: Balls, center: Array, radius: Array, reach: Array) -> NearPa
             begin = jnp.where(k == 0, after[i], jnp.where(small[i], begin, -1))
 
             def walk(state):
-                j, first, second, count, lost = state
-                d, bound = center[j] - x, radius[j] + r
-                distance2, here = jnp.sum(d * d), apart | jnp.all(cell[j] == c)
-                near = here & (distance2 < (bound + reach) ** 2)
-                a, b = body[i], body[j]
-                near = near & (a != b)
-                near = near & ~jnp.any(forbidden[a] == b) & ~jnp.any(forbidden[b] == a)
-                g = group[kind[i], kind[j]]
-                number = count[g]
-                fits = number < room[g]
-                m = start[g] + jnp.minimum(number, room[g] - 1)
-                ahead, writes = rank[i] < rank[j], near & fits
-                one, other = jnp.where(ahead, i, j), jnp.where(ahead, j, i)
-                overlap = jnp.maximum(bound - _MISSED, 0.0)
-                return (
-                    after[j],
-                    first.at[m].set(jnp.where(writes, one, first[m])),
-                    second.at[m].set(jnp.where(writes, other, second[m])),
-                    count.at[g].set(count[g] + writes.astype(i32)),
-                    lost | (near & ~fits & (distance2 < overlap * overlap)),
-                )
+                j, found = state
+                here = apart | jnp.all(cell[j] == c)
+                return after[j], search.looked(found, i, j, here)
 
-            return lax.while_loop(lambda s: s[0] >= 0, walk, (begin, *found))[1:]
+            return lax.while_loop(lambda s: s[0] >= 0, walk, (begin, found))[1]
 
         return lax.fori_loop(i32(0), i32(looks), look, found)
 
-    places = int(balls.start[-1])
-    none = jnp.zeros(places, i32), jnp.zeros(places, i32), jnp.zeros(len(balls.room), i32)
-    return NearPairs(*lax.fori_loop(i32(0), i32(n), partners, (*none, jnp.asarray(False))))
+    return NearPairs(*lax.fori_loop(i32(0), i32(n), partners, search.none()))
 
 
 def _of_all(balls: Balls, center: Array, radius: Array, reach: Array) -> NearPairs:

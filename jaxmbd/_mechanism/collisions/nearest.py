@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Bool, Float, Int
 
-from ..._compiler import loops_cost_nothing, one_by_one, stop_gradient
+from ..._compiler import entry, loops_cost_nothing, one_by_one, replaced, stop_gradient
 from .base import ABSENT
 
 # Pairs that overlap by more than this [m] are missed if no room is left for them.
@@ -26,15 +26,22 @@ class Chosen(NamedTuple):
     lost: Bool[Array, ""]
 
 
-def nearest(gaps: Sequence[Float[Array, "_ _"]], reach: Float[Array, ""], room: int) -> Chosen:
+def nearest(
+    gaps: Sequence[Float[Array, "_ _"]],
+    exist: Sequence[int | Int[Array, ""]],
+    reach: Float[Array, ""],
+    room: int,
+) -> Chosen:
     """The present points of pairs with gaps below `reach`, kind by kind, in order: all points of a
-    pair or none. If they are more than `room`, those of the pairs that are nearest. Constants."""
+    pair or none. If they are more than `room`, those of the pairs that are nearest. Of each kind
+    only the first pairs `exist`. Constants."""
     return one_by_one(
-        lambda gaps, reach: _nearest(gaps, reach, room), *stop_gradient((gaps, reach))
+        lambda gaps, exist, reach: _nearest(gaps, exist, reach, room),
+        *stop_gradient((gaps, [jnp.asarray(x, jnp.int32) for x in exist], reach)),
     )
 
 
-def _nearest(gaps: Sequence[Array], reach: Array, room: int) -> Chosen:
+def _nearest(gaps: Sequence[Array], exist: Sequence[Array], reach: Array, room: int) -> Chosen:
     i32 = jnp.int32
     present = [gap < ABSENT / 2 for gap in gaps]
     least = [jnp.min(gap, axis=1, initial=ABSENT) for gap in gaps]
@@ -72,12 +79,20 @@ def _nearest(gaps: Sequence[Array], reach: Array, room: int) -> Chosen:
         place = jnp.nonzero(flat, size=room, fill_value=flat.shape[0])[0].astype(i32)
         return Chosen(place, lost)
 
+    points = [x.shape[1] for x in gaps]
+    first = list(itertools.accumulate((x.size for x in gaps), initial=0))[:-1]
+    begin = jnp.asarray(first, i32)
+    end = begin + jnp.stack([n * k for n, k in zip(exist, points, strict=True)])
+
     def compact(p, state):
         place, count = state
         # The last place is never read.
-        return place.at[count].set(p), count + flat[p].astype(i32)
+        return replaced(place, p, count), count + entry(flat, p).astype(i32)
+
+    def of_kind(g, state):
+        return lax.fori_loop(begin[g], end[g], compact, state)
 
     empty = jnp.full(room + 1, flat.shape[0], i32)
-    place, count = lax.fori_loop(i32(0), i32(flat.shape[0]), compact, (empty, i32(0)))
+    place, count = lax.fori_loop(i32(0), i32(len(points)), of_kind, (empty, i32(0)))
     place = jnp.where(jnp.arange(room, dtype=i32) < count, place[:room], flat.shape[0])
     return Chosen(place, lost)

@@ -138,7 +138,7 @@ class ContactImpulse(AbstractEnforcement):
     def end_result(self, problem, state):
         contacts = contact_rows(problem.system, state.t, state.q, state.v)
         assert state.contacts is not None
-        return missed(contacts, state.contacts.watched, state.contacts.pairs)
+        return missed(contacts, state.contacts.watched, contacts.known(state.contacts.pairs))
 
     def step(self, problem, state, t):
         return ContactStep(problem).to(state, t)
@@ -158,6 +158,6 @@ class ContactImpulse(AbstractEnforcement):
     def driving_power(self, problem, state):
         contacts = contact_rows(problem.system, state.t, state.q, state.v)
         assert state.contacts is not None
-        force = contacts.carried(state.contacts.force, state.contacts.pairs)
+        force = contacts.carried(state.contacts.force, contacts.known(state.contacts.pairs))
         of_surfaces = -jnp.sum(contacts.of_kept(force) * contacts.drift)
         return super().driving_power(problem, state) + of_surfaces

@@ -15,6 +15,7 @@ from ..._contact import (
     AbstractContactJacobian,
     ContactRows,
     Groups,
+    Known,
     Located,
     Pairs,
     Path,
@@ -79,7 +80,8 @@ class _Phase(NamedTuple):
 
 class _Equations(NamedTuple):
     """The equations at one q: equality rows, contacts, the velocities after a step without
-    contacts, and the `displacement` of the rows, in which the gaps of the contacts include it."""
+    contacts, and the `displacement` of the rows, in which the gaps of the contacts include it;
+    where the contacts were among those of the step before."""
 
     operator: ConstraintOperator
     rows: int
@@ -90,6 +92,7 @@ class _Equations(NamedTuple):
     displacement: Velocity | None
     memory: PyTree
     result: RESULTS
+    known: Known | None
 
 
 class _Move(NamedTuple):
@@ -193,7 +196,8 @@ class ContactStep(eqx.Module):
         displacement = by_rows.displacement
         contacts = contact_rows(system, at.t, at.q, at.v)
         start = overlapping(contacts, at.allowed)
-        unseen = missed(contacts, at.watched, at.pairs)
+        known = contacts.known(at.pairs)
+        unseen = missed(contacts, at.watched, known)
         contradict = contradiction_of(here, enforcement.solver, operator, free.phi)
         result = first_failure(at.result, start, operator.result(), contradict, free.result, unseen)
         return _Equations(
@@ -206,6 +210,7 @@ class ContactStep(eqx.Module):
             displacement,
             free.memory,
             result,
+            known,
         )
 
     def _solve(
@@ -274,7 +279,7 @@ class ContactStep(eqx.Module):
             v = v_free + solved.change
             return v, contacts.gap + h * contacts.velocities(v)[:, 0]
 
-        guess = contacts.carried(force * h, at.pairs)
+        guess = contacts.carried(force * h, equations.known)
         solved, v, back = self._solve(equations, v_free, normal, before, guess, moved, h)
         reactions = equations.multipliers + solved.multipliers
         move = _Move(h * (v + back.change), v, reactions, solved.impulses)
@@ -288,15 +293,16 @@ class ContactStep(eqx.Module):
         if at.pairs is None:
             return self._located(at, t1, force)
         contacts = contact_rows(self.problem.system, at.t, at.q, at.v)
-        unseen = missed(contacts, at.watched, at.pairs)
+        known = contacts.known(at.pairs)
+        unseen = missed(contacts, at.watched, known)
         start = at._replace(
-            resting=contacts.carried(at.resting, at.pairs),
+            resting=contacts.carried(at.resting, known),
             result=first_failure(at.result, unseen),
             pairs=contacts.pairs,
         )
         fixed = among(self.problem.system, contacts.pairs)
         problem = eqx.tree_at(lambda p: p.system, self.problem, fixed)
-        return ContactStep(problem)._located(start, t1, contacts.carried(force, at.pairs))
+        return ContactStep(problem)._located(start, t1, contacts.carried(force, known))
 
     def _located(self, at: _Phase, t1: RealScalarLike, force: Float[Array, "all d"]) -> _Phase:
         """Alternate flow and impact, with as many impacts as are allowed and a flow at the end.
@@ -517,12 +523,12 @@ def overlapping(contacts: ContactRows, allowed: Float[Array, ""]) -> RESULTS:
 
 
 def missed(
-    contacts: ContactRows, watched: Bool[Array, " all"], before: Pairs | None = None
+    contacts: ContactRows, watched: Bool[Array, " all"], known: Known | None = None
 ) -> RESULTS:
     """Return whether contacts overlap that were not `watched` in the step before, or, without fixed
-    places, not among the pairs `before`."""
-    if contacts.pairs is not None and contacts.lost is not None and before is not None:
-        left_out = contacts.lost | contacts.overlaps_unlike(before)
+    places, not among the `known`."""
+    if contacts.pairs is not None and contacts.lost is not None and known is not None:
+        left_out = contacts.lost | contacts.overlaps_unlike(known)
     elif contacts.of_everything is None:
         return RESULTS.successful
     else:
