@@ -171,6 +171,14 @@ class AbstractProductDelassus(AbstractDelassus):
         """Return the velocities by impulses f: S = T + J `moved_by` J^T."""
 
     @abc.abstractmethod
+    def reaction(self, lam: Impulses) -> Force:
+        """Y^T lam."""
+
+    @abc.abstractmethod
+    def rows(self, u: Velocity) -> Impulses:
+        """Y u."""
+
+    @abc.abstractmethod
     def inner_solve(self, factor: PyTree, u: Velocity, transposed: bool) -> Velocity:
         """Solve the system of the velocities with the second part of a factor, whose first part is
         C'^-1."""
@@ -194,15 +202,15 @@ class AbstractProductDelassus(AbstractDelassus):
     def solve(self, factor, P, r):
         C_inv, inner = factor
         x = apply_blocks(C_inv, r)
-        u = self.inner_solve(inner, self.Y.reaction(x), False)
-        return x - apply_blocks(C_inv, apply_blocks(P, self.Y.rows(u)))
+        u = self.inner_solve(inner, self.reaction(x), False)
+        return x - apply_blocks(C_inv, apply_blocks(P, self.rows(u)))
 
     def solve_transposed(self, factor, P, r):
         C_inv, inner = factor
         x = apply_blocks(transposed_blocks(C_inv), r)
-        f = self.Y.reaction(apply_blocks(transposed_blocks(P), x))
+        f = self.reaction(apply_blocks(transposed_blocks(P), x))
         u = self.inner_solve(inner, f, True)
-        return x - apply_blocks(transposed_blocks(C_inv), self.Y.rows(u))
+        return x - apply_blocks(transposed_blocks(C_inv), self.rows(u))
 
     def weights(self, C: Blocks, P: Blocks) -> tuple[Blocks, Blocks]:
         """Return C'^-1 and W."""
@@ -228,6 +236,12 @@ class FactoredDelassus(AbstractProductDelassus):
 
     def moved_by(self, f):
         return f
+
+    def reaction(self, lam):
+        return self.Y.reaction(lam)
+
+    def rows(self, u):
+        return self.Y.rows(u)
 
     def blocks(self):
         return self.Y.squares() + self.own

@@ -10,6 +10,7 @@ with a small rho where rows depend on each other. Joints and contacts are one gr
 eliminated in an order that is found at runtime (`sparse_lu.py`).
 """
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import equinox as eqx
@@ -145,6 +146,21 @@ class SparseDelassus(AbstractProductDelassus):
     def moved_by(self, f):
         return f if self.held is None else self.held.moved_by(f)
 
+    # These go over the contacts in use only, one after the other.
+
+    def reaction(self, lam):
+        return self._table(lam)[: self.Y.count].T.ravel()
+
+    def rows(self, u):
+        table = jnp.pad(u.reshape(self.Y.size, self.Y.count), ((0, 0), (0, 1))).T
+        return self._each(lambda i: self._row(i, table))
+
+    def times(self, lam):
+        if self.held is not None:
+            return super().times(lam)
+        table = self._table(lam)
+        return self._each(lambda i: self.row(i, table, entry(lam, i)))
+
     def blocks(self):
         return self.squares + self.own
 
@@ -168,9 +184,7 @@ class SparseDelassus(AbstractProductDelassus):
     def sums(self, lam):
         if self.held is not None:
             return super().sums(lam)
-        table = jnp.zeros((self.Y.count + 1, self.Y.size), lam.dtype)
-        add = lambda k, table: self._added(table, k, entry(lam, k))  # noqa: E731
-        return jax.lax.fori_loop(0, self.used, add, table)
+        return self._table(lam)
 
     def moved(self, sums, i, change):
         if self.held is not None:
@@ -180,10 +194,13 @@ class SparseDelassus(AbstractProductDelassus):
     def row(self, i, sums, own):
         if self.held is not None:
             return super().row(i, sums, own)
+        return self._row(i, sums) + jnp.sum(entry(self.own, i) * own[None], axis=1)
+
+    def _row(self, i: Int[Array, ""], table: Array) -> Float[Array, " d"]:
+        """Return Y u of contact i, from a table of u that ends with the ground."""
         blocks, bodies = entry(self.Y.blocks, i, 1), entry(self.Y.bodies, i, 1)
-        at = jnp.stack([entry(sums, body) for body in bodies])
-        own = jnp.sum(entry(self.own, i) * own[None], axis=1)
-        return jnp.sum(blocks * at[:, None], axis=(0, 2)) + own
+        at = jnp.stack([entry(table, body) for body in bodies])
+        return jnp.sum(blocks * at[:, None], axis=(0, 2))
 
     def _added(self, table: Array, i: Int[Array, ""], lam: Float[Array, " d"]) -> Array:
         """Return the impulses of all bodies after those of contact i."""
@@ -194,6 +211,22 @@ class SparseDelassus(AbstractProductDelassus):
             return replaced(table, entry(table, body) + jnp.sum(J * lam[:, None], axis=0), body)
 
         return jax.lax.fori_loop(0, len(bodies), at_end, table)
+
+    def _table(self, lam: Impulses) -> Float[Array, "bodies+1 size"]:
+        """Return the impulses of all bodies."""
+
+        def add(i, table):
+            blocks, bodies = entry(self.Y.blocks, i, 1), entry(self.Y.bodies, i, 1)
+            impulses = jnp.sum(blocks * entry(lam, i)[None, :, None], axis=1)
+            for e in range(len(bodies)):
+                table = replaced(table, entry(table, bodies[e]) + impulses[e], bodies[e])
+            return table
+
+        none = jnp.zeros((self.Y.count + 1, self.Y.size), lam.dtype)
+        return jax.lax.fori_loop(0, self.used, add, none)
+
+    def _each(self, fn: Callable[[Array], Array]) -> Impulses:
+        return each_of_first(self.used, fn, jnp.arange(self.Y.contacts))
 
     def memory(self):
         elements, size = 0, self.Y.size

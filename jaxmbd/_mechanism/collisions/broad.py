@@ -90,55 +90,48 @@ def near_pairs(
     return one_by_one(functools.partial(find, balls), *operands)
 
 
-class _Found(NamedTuple):
-    """The pairs so far, as in `NearPairs`."""
-
-    first: Int[Array, " places"]
-    second: Int[Array, " places"]
-    count: Int[Array, " groups"]
-    lost: Bool[Array, ""]
-
-
 class _Search(NamedTuple):
-    """The balls among which to look, and what is known of them as arrays."""
+    """Balls among which to look for near pairs."""
 
     balls: Balls
     center: Float[Array, "n 3"]
     radius: Float[Array, " n"]
     reach: Float[Array, ""]
 
-    def none(self) -> _Found:
+    def none(self) -> NearPairs:
         """No pairs."""
         places = jnp.zeros(int(self.balls.start[-1]), jnp.int32)
-        count = jnp.zeros(len(self.balls.room), jnp.int32)
-        return _Found(places, places, count, jnp.asarray(False))
+        exist = jnp.zeros(len(self.balls.room), jnp.int32)
+        return NearPairs(places, places, exist, jnp.asarray(False))
 
-    def looked(self, found: _Found, i: Array, j: Array, here: bool | Array = True) -> _Found:
+    def looked(self, found: NearPairs, i: Array, j: Array, here: bool | Array = True) -> NearPairs:
         """The pairs with that of the balls i and j, if they are near each other and `here`."""
         d, bound = entry(self.center, j) - entry(self.center, i), self.radius[j] + self.radius[i]
         distance2 = jnp.sum(d * d)
         near = (distance2 < (bound + self.reach) ** 2) & here
         return only_if(near, lambda found: self._added(found, i, j, distance2, bound), found)
 
-    def _added(self, found: _Found, i: Array, j: Array, distance2: Array, bound: Array) -> _Found:
+    def _added(
+        self, found: NearPairs, i: Array, j: Array, distance2: Array, bound: Array
+    ) -> NearPairs:
         balls, i32 = self.balls, jnp.int32
         rank, kind, body = (jnp.asarray(x, i32) for x in (balls.rank, balls.kind, balls.body))
         group, start, room = (jnp.asarray(x, i32) for x in (balls.group, balls.start, balls.room))
         forbidden = jnp.asarray(balls.forbidden, i32)
         a, b = body[i], body[j]
         allowed = (a != b) & ~jnp.any(forbidden[a] == b) & ~jnp.any(forbidden[b] == a)
-        first, second, count, lost = found
+        first, second, exist, lost = found
         g = group[kind[i], kind[j]]
-        number = count[g]
+        number = exist[g]
         fits = number < room[g]
         m = start[g] + jnp.minimum(number, room[g] - 1)
         ahead, writes = rank[i] < rank[j], allowed & fits
         one, other = jnp.where(ahead, i, j), jnp.where(ahead, j, i)
         overlap = jnp.maximum(bound - _MISSED, 0.0)
-        return _Found(
+        return NearPairs(
             first.at[m].set(jnp.where(writes, one, first[m])),
             second.at[m].set(jnp.where(writes, other, second[m])),
-            count.at[g].set(number + writes.astype(i32)),
+            exist.at[g].set(number + writes.astype(i32)),
             lost | (allowed & ~fits & (distance2 < overlap * overlap)),
         )
 
@@ -165,7 +158,7 @@ def _each_pair(balls: Balls, center: Array, radius: Array, reach: Array) -> Near
     def listed(k, found):
         return search.looked(found, entry(pairs, k) // n, entry(pairs, k) % n)
 
-    return NearPairs(*lax.fori_loop(i32(0), count, listed, search.none()))
+    return lax.fori_loop(i32(0), count, listed, search.none())
 
 
 def _by_grid(balls: Balls, center: Array, radius: Array, reach: Array) -> NearPairs:
@@ -210,7 +203,7 @@ def _by_grid(balls: Balls, center: Array, radius: Array, reach: Array) -> NearPa
 
         return lax.fori_loop(i32(0), i32(looks), look, found)
 
-    return NearPairs(*lax.fori_loop(i32(0), i32(n), partners, search.none()))
+    return lax.fori_loop(i32(0), i32(n), partners, search.none())
 
 
 def _of_all(balls: Balls, center: Array, radius: Array, reach: Array) -> NearPairs:
