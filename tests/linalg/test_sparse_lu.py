@@ -12,7 +12,8 @@ S, NODES, LINKS = 3, 12, 16
 
 def problem(seed, waiting):
     """A matrix, its links and blocks. The last `waiting` nodes have no diagonal, as rows of joints:
-    each joins two of the others. Among the links are some of a node with itself or with none."""
+    each joins two of the others. Among the links are some of a node with itself or with none. With
+    odd seeds the pivots of the other nodes need an exchange of rows."""
     rng = np.random.default_rng(seed)
     bodies = NODES - waiting
     links = np.stack([rng.integers(0, bodies + 1, LINKS), rng.integers(0, bodies, LINKS)])
@@ -26,7 +27,8 @@ def problem(seed, waiting):
             A[i, :, j] = 0.3 * rng.normal(size=(S, S))
             A[j, :, i] = -A[i, :, j].T if i >= bodies else 0.3 * rng.normal(size=(S, S))
     for i in range(bodies):
-        A[i, :, i] = 4 * np.eye(S) + rng.normal(size=(S, S))
+        own = rng.normal(size=(S, S))
+        A[i, :, i] = np.roll(4 * np.eye(S) + own * (1 - np.eye(S)), seed % 2, axis=0)
     return A, links, (np.arange(NODES) < bodies).astype(np.int32), rng.normal(size=(NODES, S))
 
 
