@@ -1,5 +1,5 @@
 """Motions of bodies in contact whose closed forms are in textbooks: balls that roll, balls in a row
-that strike each other, a chain over a post, a pile of three balls, dominoes, a bowl."""
+that strike each other, a chain over a post, a pile of three balls, dominoes, a bowl, a stack."""
 
 import functools
 import itertools
@@ -72,6 +72,60 @@ def test_a_ball_rolls_down_a_slope_or_slides():
             x, y = np.cos(way), np.sin(way)
             expected = np.stack([linear * x, linear * y, zero, -angular * y, angular * x, zero])
             np.testing.assert_allclose(found, 0.1 * expected.T, atol=1e-9)
+
+
+SLAB, FORCE = 10.0, 20.0
+
+
+@jax.jit
+@jax.vmap
+def pulled(way, on_ground, on_slab):
+    """Velocities of a slab that is pulled along on three balls after 0.1 s, the slab first, and
+    their derivatives by the force."""
+    half = 0.02
+    box = mbd.Inertia.box(size=[10 * R, 10 * R, 2 * half], mass=SLAB)
+    slab = mbd.Body("slab", box, position=[0.0, 0.0, 2 * R + half])
+    angles = 2 * np.pi / 3 * np.arange(3)
+    balls = [
+        mbd.Body(f"{i}", BALL, position=[4 * R * np.cos(a), 4 * R * np.sin(a), R])
+        for i, a in enumerate(angles)
+    ]
+    lower = mbd.Pose(np.array([0.0, 0.0, -half]), np.array([0.0, 1.0, 0.0, 0.0]))
+    contacts = []
+    for x in balls:
+        for a, mu, of in (("ground", on_ground, {}), (slab, on_slab, dict(frame_a=lower))):
+            name = f"{x.name} {a if a == 'ground' else 'slab'}"
+            contacts.append(mbd.Contact(name, a, x, GROUND, SPHERE, friction=mu, **of))
+
+    def velocities(force):
+        along = jnp.stack([jnp.cos(way), jnp.sin(way), 0 * way])
+        pull = mbd.PointForce("pull", slab, point=[0, 0, 2 * R], force_world=force * along)
+        of = dict(contacts=contacts, gravity=[0, 0, -G])
+        return moved(mbd.Mechanism([slab, *balls], (), [pull], **of), 0.01, 10).v[-1]
+
+    return jax.jvp(velocities, (jnp.asarray(FORCE),), (jnp.ones(()),))
+
+
+@pytest.mark.slow
+def test_a_slab_on_rolling_balls():
+    """As in the rolling test of SimBenchmark. With friction f of the slab and g of the ground each
+    ball has M a' = f + g and 2/5 M r' = f - g, for its spin r' / R. If it rolls on both, a' = r' =
+    a / 2, and n balls weigh on the force as 7/20 n M. If the slab slips, its friction is mu times
+    its weight; if the ball slips on the ground, a' + r' = a, g is known, and f = (M a + 3/2 g) 2/7.
+
+    Reference: SimBenchmark (https://leggedrobotics.github.io/SimBenchmark), rolling test."""
+    way, M3 = np.array([np.pi / 4, 0.3, -2.0]), 3 * M
+    on_ground, on_slab = np.array([[0.5, 0.5, 0.005], [0.5, 0.02, 0.5]])
+    v, slope = jax.device_get(pulled(way, on_ground, on_slab))
+    heavy = SLAB + np.array([7 / 20, 0, 2 / 7]) * M3
+    resists = np.array([0, 0.02 * SLAB, 3 / 7 * 0.005 * (SLAB + M3)]) * G
+    a, da = (FORCE - resists) / heavy, 1 / heavy
+    direction = np.stack([np.cos(way), np.sin(way), 0 * way], 1)
+    for found, expected in ((v, a), (slope, da)):
+        linear = found.reshape(3, 6, 4)[:, :3]
+        np.testing.assert_allclose(linear[:, :, 0], 0.1 * expected[:, None] * direction, atol=1e-9)
+        balls = np.repeat(0.05 * expected[0] * direction[0][:, None], 3, axis=1)
+        np.testing.assert_allclose(linear[0, :, 1:], balls, atol=1e-9)
 
 
 LAWS = {"newton": mbd.contacts.Newton(), "poisson": mbd.contacts.Poisson()}
@@ -386,3 +440,37 @@ def test_a_ball_in_a_bowl():
     coarse, fine = found[0, 0] - exact, found[1, 1] - exact
     assert np.max(np.abs(coarse)) < 0.02
     np.testing.assert_allclose(2 * fine, coarse, atol=5e-5)
+
+
+@jax.jit
+@jax.vmap
+def stacked(heavy):
+    """Velocities and forces of ten cubes of 1 kg, the uppermost heavier, after 20 steps."""
+    size, count = [0.2, 0.2, 0.2], 10
+    cube, bodies = mbd.Box(size=size), []
+    for i in range(count):
+        mass = heavy if i == count - 1 else 0 * heavy + 1.0
+        place = [0.01 * (-1) ** i, 0.0, 0.1 + 0.2 * i]
+        bodies.append(mbd.Body(f"{i}", mbd.Inertia.box(size=size, mass=mass), position=place))
+    pieces = [("ground", GROUND), *((body, cube) for body in bodies)]
+    near = mbd.contacts_among(pieces, law=mbd.ContactLaw(0.5), pair_budget=5 * count)
+    mechanism = mbd.Mechanism(bodies, contacts=near, gravity=[0, 0, -G], contact_budget=100)
+    sol = moved(mechanism, 2e-3, 20)
+    force = mbd.reports.contact_forces(mechanism, sol)[-1]
+    return sol.v[-1], force, sol.contact_pairs[-1], sol.contact_residual[-1]
+
+
+@pytest.mark.slow
+def test_a_stack_with_a_heavy_box_on_top():
+    """It stands, and each box bears the weight of all above it."""
+    heavy = np.array([1.0, 1e2, 1e4])
+    v, force, pairs, residual = jax.device_get(stacked(heavy))
+    assert np.all(residual < 1e-8)
+    np.testing.assert_allclose(v, 0.0, atol=1e-8)
+    for k, mass in enumerate(heavy):
+        for i in range(10):
+            on = (np.max(pairs[k, :, :2], axis=1) == i + 1) & (np.min(pairs[k, :, :2], axis=1) == i)
+            borne = np.abs(np.sum(force[k, on], axis=0))
+            np.testing.assert_allclose(
+                borne, [0, 0, (9 - i + mass) * G], rtol=1e-8, atol=1e-6 * mass
+            )
