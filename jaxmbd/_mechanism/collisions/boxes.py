@@ -5,7 +5,7 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Bool, Float
 
-from ..._compiler import tree_where
+from ..._compiler import materialise, tree_where
 from ..._coordinates import components, cross, dot
 from ..pose import Pose
 from ..relative import z_axis
@@ -276,8 +276,8 @@ def _faces(axes1, h1, chosen, axes2, h2, origin, d) -> ContactPoints:
 
     opposed = one_hot_of_largest(jnp.abs(jnp.sum(axes2 * ez[None], axis=1)))
     (e1, e2, e3), (k1, k2, k3) = _last(axes2, h2, opposed)
-    e1, e2 = local(k1 * e1), local(k2 * e2)
-    center = local(d - sign(dot(e3, ez)) * k3 * e3)
+    e1, e2 = materialise(local(k1 * e1)), materialise(local(k2 * e2))
+    center = materialise(local(d - sign(dot(e3, ez)) * k3 * e3))
     size = jnp.stack([hx, hy, k1, k2])
     tolerance = lax.stop_gradient(jnp.finfo(d.dtype).eps ** 0.5 * jnp.max(size))
     points, present = _common_polygon(center, e1, e2, hx, hy, tolerance)
@@ -291,6 +291,7 @@ def _faces(axes1, h1, chosen, axes2, h2, origin, d) -> ContactPoints:
     present = present | (alone & (jnp.arange(points.shape[0]) == 0))
 
     # The points that exist come first: point k of the result is the k-th of them.
+    points = materialise(points)
     rank = jnp.cumsum(present) - 1
     slots = present[None] & (rank[None] == jnp.arange(_POINTS)[:, None])
     filled = jnp.any(slots, axis=1)
