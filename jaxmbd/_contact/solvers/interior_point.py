@@ -182,11 +182,12 @@ class _Turns(NamedTuple):
         limit = jnp.where(central, solver.steps, solver.newton_steps)
         limit = jnp.where(proximal, _MANY, limit)
         over = good | reached | ~at.moved | (at.turns >= limit)
+        at = at._replace(going=proximal | ~good)
         cold = (at.kind == _NEWTON) & (at.iterations == 0) & (at.residual > _COLD * self.idle)
         cold = cold & problem.S.has_cheap_rows
         if problem.S.has_cheap_rows:
             at = only_if(cold & ~over, self._swept, at)
-        at = only_if(over, lambda at: self._next_attempt(at, reached, good), at)
+        at = only_if(over & at.going, lambda at: self._next_attempt(at, reached, good), at)
         return only_if(~(over | cold), lambda at: self._step(at, z, r, rho), at)
 
     def _swept(self, at: _At) -> _At:
@@ -198,7 +199,7 @@ class _Turns(NamedTuple):
         slack = rounding(self.problem, at.best)
         # Rounding is no reason to go on. The verdict has larger limits, so that it does not depend
         # on the last bit.
-        fine = good | (at.residual <= _STRIVE * solver.tolerance + _ENOUGH * slack)
+        fine = at.residual <= _STRIVE * solver.tolerance + _ENOUGH * slack
         stuck = jnp.where(at.attempt == _BEFORE, _CENTRAL, _PROXIMAL)
         after = jnp.stack(
             [
@@ -267,10 +268,10 @@ class _Turns(NamedTuple):
             return path.moved(at.lam, at.w, d, to)
 
         def by_newton(at):
-            good = jnp.where(jnp.all(jnp.isfinite(d)), d, 0.0)
-            dz = jnp.where(jnp.all(jnp.isfinite(d)), Sd + rho * d, 0.0)
-            lam, helps = moved(problem, at.lam, z, r, good, dz, whole)
-            return lam, at.w, helps & jnp.all(jnp.isfinite(d))
+            finite = jnp.all(jnp.isfinite(d))
+            step, change = (jnp.where(finite, x, 0.0) for x in (d, Sd + rho * d))
+            lam, helps = moved(problem, at.lam, z, r, step, change, whole)
+            return lam, at.w, helps & finite
 
         lam, w, helps = jax.lax.cond(central, along_path, by_newton, at)
         return at._replace(
