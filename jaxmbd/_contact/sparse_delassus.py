@@ -212,7 +212,7 @@ class SparseDelassus(AbstractProductDelassus):
 
         return jax.lax.fori_loop(0, len(bodies), at_end, table)
 
-    def _table(self, lam: Impulses) -> Float[Array, "bodies+1 size"]:
+    def _table(self, lam: Impulses) -> Float[Array, "ends size"]:
         """Return the impulses of all bodies."""
 
         def add(i, table):
