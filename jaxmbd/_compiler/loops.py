@@ -51,7 +51,8 @@ def replaced(A: Array, x: Array, k: Int[Array, ""] | int, axis: int = 0) -> Arra
 
 def only_if(condition: Bool[Array, ""], fn: Callable[[Any], Any], value: Any) -> Any:
     """`fn(value)` if the condition holds, else the value: by a loop of one turn or none, in which
-    XLA copies no array, unlike in a `cond`. It has no derivative in reverse mode."""
+    XLA copies no array, unlike in a `cond`. What `fn` computes from other arrays than the value may
+    be moved in front of the loop, and then always runs. It has no derivative in reverse mode."""
     return jax.lax.fori_loop(0, condition.astype(jnp.int32), lambda _, x: fn(x), value)
 
 

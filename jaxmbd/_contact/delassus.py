@@ -323,7 +323,8 @@ class GroupInverse(eqx.Module):
             iterates = at.stage == _ITERATES
             y = solve(at.y)
             x = jnp.where(iterates, at.x + y, at.x)
-            y = only_if(iterates, lambda _: at.s - law(x), self.epsilon * y)
+            y = self.epsilon * y
+            x, y = only_if(iterates, lambda xy: (xy[0], at.s - law(xy[0])), (x, y))
             left = largest(jnp.where(iterates, y, y - at.y))
             most = jnp.where(iterates, _REFINEMENTS, _NULL_POWER - 1)
             stops = iterates & ~(left < 0.5 * at.left)
