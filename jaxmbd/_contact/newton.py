@@ -29,6 +29,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
+from .._compiler import materialise
 from .delassus import Blocks
 from .problem import ContactProblem
 from .rows import Impulses
@@ -44,7 +45,8 @@ def natural_derivative(
     problem: ContactProblem, lam: Impulses, z: Impulses
 ) -> tuple[Blocks, Blocks]:
     """Return C and D at impulses and their velocities."""
-    D = jax.vmap(jax.jacfwd(problem.groups.project))(lam - z, problem.mu, problem.smoothing)
+    derivative = jax.vmap(jax.jacfwd(problem.groups.project))
+    D = materialise(derivative(lam - z, problem.mu, problem.smoothing))
     return jnp.eye(lam.shape[1], dtype=lam.dtype)[None] - D, D
 
 
