@@ -92,9 +92,8 @@ def delassus(
     if isinstance(J, BodyContactJacobian) and loops_cost_nothing():
         whitened = operator.whitened()
         if whitened is not None and (rows == 0 or n > _SPARSE):
-            Y = J.whitened(whitened.root.whitener())
             held = HeldRows(operator, J, whitened) if whitened.K.elements else None
-            return SparseDelassus.of(Y, held)
+            return SparseDelassus.of(J, whitened.root.whitener(), held)
     if rows == 0 and isinstance(M, BlockDiagonal):
         W = block_whitener(M.blocks)[0] if M.root is None else M.root.whitener()
         Y = J.whitened(W)

@@ -130,14 +130,26 @@ class SparseDelassus(AbstractProductDelassus):
     last: Int[Array, ""]
 
     @classmethod
-    def of(cls, Y: BodyContactJacobian, held: HeldRows | None = None) -> "SparseDelassus":
-        """Return Y A Y^T."""
-        acts = jnp.any(Y.bodies < Y.count, axis=0)
+    def of(
+        cls,
+        J: BodyContactJacobian,
+        W: Float[Array, "size size bodies"],
+        held: HeldRows | None = None,
+    ) -> "SparseDelassus":
+        """Return Y A Y^T with Y = J W^T, where W has a block for each body."""
+        acts = jnp.any(J.bodies < J.count, axis=0)
         last = lambda k, used: jnp.where(acts[k], k + 1, used)  # noqa: E731
-        used = jax.lax.fori_loop(0, Y.contacts, last, 0)
-        squares = Y.squares() if held is None else held.squares(used)
-        own = jnp.zeros_like(squares)
-        return cls(Y=Y, own=own, held=held, squares=squares, last=used)
+        used = jax.lax.fori_loop(0, J.contacts, last, 0)
+
+        def of_contact(k):
+            Y = J.one(k).whitened(W)
+            return Y.blocks[:, 0], Y.squares()[0] if held is None else ()
+
+        blocks, squares = each_of_first(used, of_contact, jnp.arange(J.contacts))
+        if held is not None:
+            squares = held.squares(used)
+        Y = BodyContactJacobian(jnp.swapaxes(blocks, 0, 1), J.bodies, J.count)
+        return cls(Y=Y, own=jnp.zeros_like(squares), held=held, squares=squares, last=used)
 
     @property
     def J(self):
@@ -189,7 +201,9 @@ class SparseDelassus(AbstractProductDelassus):
     def moved(self, sums, i, change):
         if self.held is not None:
             return super().moved(sums, i, change)
-        return self._added(sums, i, change)
+        # Many contacts stay open.
+        acts = jnp.any(change != 0)
+        return only_if(acts, lambda sums: self._added(sums, i, change), sums)
 
     def row(self, i, sums, own):
         if self.held is not None:

@@ -108,6 +108,8 @@ class Elimination(NamedTuple):
         """Memory for `nodes` and `links` between them, with blocks of this size."""
         more = max(nodes / 64, 1.0)
         edges = int(_EDGES * nodes * more ** _FILL[0]) + links
+        # One more than there are pairs of nodes: the last one stands for a lack of room.
+        edges = min(edges, nodes * (nodes - 1) // 2 + 1)
         pairs = int(_PAIRS * nodes * more ** _FILL[1])
         wide = min(_WIDE + nodes, _WIDEST)
         sizes = (nodes, nodes + 1, edges, edges, pairs, nodes + 1, links)

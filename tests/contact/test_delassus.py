@@ -59,8 +59,13 @@ def forms(kind):
         DenseDelassus(jax.device_put(matrix.reshape(none.shape[:2] * 2))),
     ]
     if kind == "bodies":
-        found.append(eqx.filter_jit(SparseDelassus.of)(Y))
+        found.append(eqx.filter_jit(SparseDelassus.of)(Y, ones(BODIES)))
     return *found, matrix
+
+
+def ones(bodies):
+    """The whitener of bodies whose coordinates are white."""
+    return np.broadcast_to(np.eye(6)[:, :, None], (6, 6, bodies))
 
 
 def blocks_of(seed, scale=1.0):
@@ -159,7 +164,7 @@ def test_an_elimination_without_room_is_told(monkeypatch):
     @eqx.filter_jit
     def found(blocks, b):
         Y = BodyContactJacobian(blocks, jnp.asarray(triangle), 3)
-        S = SparseDelassus.of(Y)
+        S = SparseDelassus.of(Y, ones(3))
         groups = Groups((2,), (mbd.contacts.Cone(),))
         problem = ContactProblem.scaled(S, b, jnp.full((3, 1), 0.5), groups, None)
         solved = mbd.solvers.InteriorPoint(restarts=2).solve(problem, jnp.zeros_like(b))
@@ -204,8 +209,7 @@ def test_joints_and_contacts_in_one_graph(closed):
         operator = ConstraintOperator(mbd.solvers.BlockSparse(), here.M, G, E)
         J = BodyContactJacobian(blocks, jnp.asarray(ends), 5)
         rows = operator.whitened()
-        Y = J.whitened(rows.root.whitener())
-        S = SparseDelassus.of(Y, HeldRows(operator, J, rows))
+        S = SparseDelassus.of(J, rows.root.whitener(), HeldRows(operator, J, rows))
         S = S.scaled(jnp.full(r.shape, 0.5))
         inverse = GroupInverse(S, jnp.broadcast_to(jnp.eye(D), P.shape), jnp.asarray(P))
         both = inverse.solve(r), inverse.solve_transposed(r)

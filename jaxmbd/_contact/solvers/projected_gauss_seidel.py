@@ -43,17 +43,18 @@ def sweep(problem: ContactProblem, lam: Impulses, sweeps: int | Array) -> Impuls
     """Return the impulses after a number of sweeps."""
     groups, S = problem.groups, problem.S
     none, blocks, used = jnp.zeros((), lam.dtype), S.blocks(), jnp.asarray(S.used)
+    parts = [slice(i, i + size) for i, size in zip(groups.starts, groups.sizes, strict=True)]
+    # The trace bounds the largest eigenvalue of a block, so a step cannot overshoot.
+    traces = [jnp.trace(blocks[:, x, x], axis1=1, axis2=2) for x in (slice(1), *parts)]
+    per_velocity = [jnp.where(x > 0, 1 / jnp.where(x > 0, x, 1.0), 0.0) for x in traces]
 
     def change(i, lam, sums):
         old, own = entry(lam, i), entry(blocks, i)
         z = S.row(i, sums, old) + entry(problem.b, i)
-        new = [jnp.maximum(old[0] - _over(z[0], own[0, 0]), 0.0)[None]]
+        new = [jnp.maximum(old[0] - entry(per_velocity[0], i) * z[0], 0.0)[None]]
         z = z + own[:, 0] * (new[0][0] - old[0])
-        for k, friction in enumerate(groups.friction):
-            start, size = groups.starts[k], groups.sizes[k]
-            part = slice(start, start + size)
-            # The trace bounds the largest eigenvalue of the block, so the step cannot overshoot.
-            step = _over(z[part], jnp.trace(own[part, part]))
+        for k, (friction, part) in enumerate(zip(groups.friction, parts, strict=True)):
+            step = entry(per_velocity[1 + k], i) * z[part]
             t = friction.project(old[part] - step, problem.mu[i, k] * new[0][0], none)
             z = z + jnp.sum(own[:, part] * (t - old[part])[None], axis=1)
             new.append(t)
@@ -68,7 +69,3 @@ def sweep(problem: ContactProblem, lam: Impulses, sweeps: int | Array) -> Impuls
         return jax.lax.fori_loop(0, used, one, carry)
 
     return jax.lax.fori_loop(0, sweeps, every, (lam, S.sums(lam)))[0]
-
-
-def _over(x, y):
-    return jnp.where(y > 0, x / jnp.where(y > 0, y, 1.0), 0.0)
