@@ -42,6 +42,10 @@ _FEW, _SHRINK = 4, 0.3
 _SOME, _RAISE = 7, 1.8
 _MANY, _GROW = 12, 4.0
 
+# Where a step of Newton's method leaves no more than the first share of the residual, further steps
+# take its factors again, as long as each leaves no more than the second share.
+_CLOSE_BY, _AGAIN = 1e-2, 0.1
+
 # So many proximal problems come before the interior-point method, which stops at this share of the
 # residual without impulses.
 _BEFORE, _NEAR = 8, 1e-9
@@ -59,8 +63,9 @@ class InteriorPoint(AbstractContactSolver):
     """Solves to rounding or nearly so, also with mass ratios of 1:10^4 and redundant contacts.
 
     1. Newton's method on the natural map from the warm start, with pivots where redundant contacts
-       do not agree (see `newton.py`). One to three solves where the active set changes little.
-       Where many bodies strike each other, some sweeps of Gauss and Seidel come first.
+       do not agree (see `newton.py`). One or two eliminations where the active set changes little:
+       near a solution their factors serve for several steps. Where many bodies strike each other,
+       some sweeps of Gauss and Seidel come first.
     2. If it fails, the proximal point method from the best impulses so far. It solves problems
        in which rho (lam - centre) is added to z, by full steps of Newton's method. Each solution
        is the next centre. rho decreases after a problem that took few steps and increases after one
@@ -142,6 +147,22 @@ class _At(NamedTuple):
     going: Bool[Array, ""]
 
 
+class _Found(NamedTuple):
+    """The search for a direction: the one found so far, and its product with S; the right side of
+    the equations for the next one; the residual at its end, and whether this is close to a
+    solution; the rest of a direction along the central path; the number of turns, and whether to go
+    on."""
+
+    d: Impulses
+    Sd: Impulses
+    right: Impulses
+    residual: Float[Array, ""]
+    close: Bool[Array, ""]
+    to: Direction
+    turns: Int[Array, ""]
+    going: Bool[Array, ""]
+
+
 class _Turns(NamedTuple):
     """The turns of one problem, whose natural map without impulses is `r`, with the residual
     `idle`."""
@@ -178,7 +199,8 @@ class _Turns(NamedTuple):
         enough = jnp.maximum(still, _ENOUGH * (solver.tolerance + at.slack))
         good = at.residual <= jnp.where(proximal, enough, still)
         bound = jnp.where(central, _NEAR * self.idle, still)
-        reached = residual <= jnp.where(proximal, _CLOSE * at.left, bound)
+        bound = jnp.where(proximal, _CLOSE * at.left, bound)
+        reached = residual <= bound
         limit = jnp.where(central, solver.steps, solver.newton_steps)
         limit = jnp.where(proximal, _MANY, limit)
         over = good | reached | ~at.moved | (at.turns >= limit)
@@ -188,7 +210,7 @@ class _Turns(NamedTuple):
         if problem.S.has_cheap_rows:
             at = only_if(cold & ~over, self._swept, at)
         at = only_if(over & at.going, lambda at: self._next_attempt(at, reached, good), at)
-        return only_if(~(over | cold), lambda at: self._step(at, z, r, rho), at)
+        return only_if(~(over | cold), lambda at: self._step(at, z, r, rho, bound), at)
 
     def _swept(self, at: _At) -> _At:
         number = _SWEEPS + jnp.asarray(self.problem.S.used) // _CONTACTS
@@ -231,7 +253,14 @@ class _Turns(NamedTuple):
             going=~ends & ((at.attempt < solver.restarts) | (kind == _LAST)),
         )
 
-    def _step(self, at: _At, z: Impulses, r: Impulses, rho: Float[Array, ""]) -> _At:
+    def _step(
+        self,
+        at: _At,
+        z: Impulses,
+        r: Impulses,
+        rho: Float[Array, ""],
+        bound: Float[Array, ""],
+    ) -> _At:
         S, path, problem = self.problem.S, self.path, self.problem
         central, whole = at.kind == _CENTRAL, at.kind == _PROXIMAL
 
@@ -249,28 +278,56 @@ class _Turns(NamedTuple):
         fades = jnp.where(central | whole, 0.0, fading(r))
         factor, memory = S.factorise(C + fades * P, P, at.memory)
 
-        def direction(_, carry):
-            """Newton's direction, or first the predictor and then the corrector."""
-            *_, right, to = carry
-            d = S.solve(factor, P, right)
+        def direction(found):
+            d = S.solve(factor, P, found.right)
+            Sd = S.times(d)
 
-            def corrected(to):
-                return path.direction(here, at.w, d, to.product)
+            def of_path(found):
+                """First the predictor, then the corrector."""
+                right, to = path.direction(here, at.w, d, found.to.product)
+                going = found.turns == 0
+                return found._replace(d=d, Sd=Sd, right=right, to=to, going=going)
 
-            right, to = jax.lax.cond(central, corrected, lambda to: (right, to), to)
-            return d, S.times(d), right, to
+            def of_newton(found):
+                """Newton's direction. Where it leads close to a solution, go on with the same
+                factors."""
+                first, tried = found.turns == 0, (found.d + d, found.Sd + Sd)
+                change = tried[1] + rho * tried[0]
+                left = problem.natural(at.lam + tried[0], z + change)
+                residual = problem.norm(left)
+                close = residual <= jnp.where(first, _CLOSE_BY, _AGAIN) * found.residual
+                kept = tree_where(first | close, tried, (found.d, found.Sd))
+                return found._replace(
+                    d=kept[0],
+                    Sd=kept[1],
+                    right=-left,
+                    residual=residual,
+                    close=jnp.where(first, close, found.close),
+                    going=close & (residual > bound),
+                )
 
-        turns = jnp.where(central, 2, 1)
-        start = r, r, right, Direction(product, at.w, self.idle)
-        d, Sd, _, to = jax.lax.fori_loop(0, turns, direction, start)
+            found = jax.lax.cond(central, of_path, of_newton, found)
+            return found._replace(turns=found.turns + 1)
+
+        start = _Found(
+            d=jnp.zeros_like(r),
+            Sd=jnp.zeros_like(r),
+            right=right,
+            residual=problem.norm(r),
+            close=jnp.asarray(False),
+            to=Direction(product, at.w, self.idle),
+            turns=jnp.zeros_like(at.turns),
+            going=jnp.asarray(True),
+        )
+        found = jax.lax.while_loop(lambda found: found.going, direction, start)
 
         def along_path(at):
-            return path.moved(at.lam, at.w, d, to)
+            return path.moved(at.lam, at.w, found.d, found.to)
 
         def by_newton(at):
-            finite = jnp.all(jnp.isfinite(d))
-            step, change = (jnp.where(finite, x, 0.0) for x in (d, Sd + rho * d))
-            lam, helps = moved(problem, at.lam, z, r, step, change, whole)
+            finite = jnp.all(jnp.isfinite(found.d))
+            d, change = (jnp.where(finite, x, 0.0) for x in (found.d, found.Sd + rho * found.d))
+            lam, helps = moved(problem, at.lam, z, r, d, change, whole | found.close)
             return lam, at.w, helps & finite
 
         lam, w, helps = jax.lax.cond(central, along_path, by_newton, at)
