@@ -156,7 +156,7 @@ def assembled(
         v = to_jax(np.zeros(q.shape[0] if nv is None else nv, q.dtype))
     v = finite("`v` of assemble", v, shape=None)
     system, held = with_dtype((system, held), q.dtype)
-    check_system(system, None, q, v, with_force=False)
+    check_system(system, None, q, v, with_force=False, with_internal=True)
     check_no_nan(system=system)
     weights, fixed, fixed_velocities, tolerance, max_iterations = options
     if tolerance is None:

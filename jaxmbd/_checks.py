@@ -11,7 +11,7 @@ from jaxtyping import Array, Float, PyTree
 
 from ._compiler import broadcast, refuted, to_jax
 from ._inputs import shown
-from ._system import AbstractSystem
+from ._system import AbstractSystem, has_internal
 from ._types import Control
 
 
@@ -49,10 +49,16 @@ def _expect_reals(what: str, value: Any):
 
 
 def check_system(
-    system: AbstractSystem, control: Control | None, q, v, *, with_force: bool = True
+    system: AbstractSystem,
+    control: Control | None,
+    q,
+    v,
+    *,
+    with_force: bool = True,
+    with_internal: bool = False,
 ) -> None:
     """Check that the functions of the system return arrays of the right shapes. Nothing is
-    computed.
+    computed. `with_internal`: whether the system may have internal states.
 
     **Raises:** `ValueError`.
     """
@@ -65,6 +71,8 @@ def check_system(
             )
         if not jnp.issubdtype(x.dtype, jnp.floating):
             raise ValueError(f"`{name}` must be floating point, but is {x.dtype}.")
+    if not with_internal:
+        check_no_internal(system)
     nq, nv = q.shape[0], v.shape[0]
     sizes = f"nq = {nq}, nv = {nv}"
     t = jax.ShapeDtypeStruct((), q.dtype)
@@ -98,6 +106,18 @@ def check_system(
         ("nonholonomic(q, v, t)", shape_of(system.nonholonomic, q, v, t)),
     ):
         _expect_reals(f"`{name}`", rows)
+
+
+def check_no_internal(system: AbstractSystem) -> None:
+    """Check that the system has no internal states, where only q and v are known.
+
+    **Raises:** `ValueError`."""
+    if has_internal(system):
+        raise ValueError(
+            f"{type(system).__name__} has internal states, with which only `simulate` and `Stepper` "
+            "deal so far, and what runs them: leave out the elements that have some, or replace "
+            "them by a law of (t, q, v, u)."
+        )
 
 
 def check_gaps(system: AbstractSystem, q, v) -> None:

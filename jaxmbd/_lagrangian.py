@@ -4,7 +4,7 @@ import abc
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import PyTree
+from jaxtyping import Array, Float, PyTree
 
 from ._system import AbstractSystem, has_plain_coordinates, kinematic_matrix
 from ._types import Coordinates, Force, MassMatrix, RealScalarLike, Scalar, Velocity
@@ -52,10 +52,12 @@ class LagrangianSystem(AbstractSystem):
         del t
         return self.kinetic_energy(q, v) + self.potential_energy(q)
 
-    def supplied_power(self, t: RealScalarLike, q: Coordinates, v: Velocity, u: PyTree) -> Scalar:
+    def supplied_power(
+        self, t: RealScalarLike, q: Coordinates, v: Velocity, u: PyTree, *z: Float[Array, " nz"]
+    ) -> Scalar:
         """Q . v - dR/dv . v [W]."""
         lost = jax.grad(self.dissipation, argnums=1)(q, v)
-        return (self.generalised_force(t, q, v, u) - lost) @ v
+        return (self.generalised_force(t, q, v, u, *z) - lost) @ v
 
     def mass_matrix(self, q: Coordinates) -> MassMatrix:
         # T is quadratic in v, so its Hessian may be taken anywhere; the size of v comes from
@@ -64,7 +66,9 @@ class LagrangianSystem(AbstractSystem):
         zero = jnp.zeros(q.shape[0] if nv is None else nv, q.dtype)
         return jax.jacfwd(jax.grad(self.kinetic_energy, argnums=1), argnums=1)(q, zero)
 
-    def force(self, t: RealScalarLike, q: Coordinates, v: Velocity, u: PyTree) -> Force:
+    def force(
+        self, t: RealScalarLike, q: Coordinates, v: Velocity, u: PyTree, *z: Float[Array, " nz"]
+    ) -> Force:
         def momentum(q):
             return jax.grad(self.kinetic_energy, argnums=1)(q, v)
 
@@ -73,7 +77,7 @@ class LagrangianSystem(AbstractSystem):
 
         qdot = self.qdot(q, v)
         p, dp = jax.jvp(momentum, (q,), (qdot,))
-        f = self.generalised_force(t, q, v, u) - jax.grad(self.dissipation, argnums=1)(q, v)
+        f = self.generalised_force(t, q, v, u, *z) - jax.grad(self.dissipation, argnums=1)(q, v)
         if has_plain_coordinates(self):
             return f + jax.grad(lagrangian)(q) - dp
 

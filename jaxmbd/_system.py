@@ -48,6 +48,8 @@ class State(AbstractStates):
     - `report`: what `assemble` found when it made this state; `None` when it was built by hand.
     - `angles`: the angles of a mechanism whose turns count, as in `Solution.angles`, to resume a
       motion [rad]. With `None` a motion starts with each angle within half a turn of its `middle`.
+    - `z`: internal states of the system, shape `(nz,)`, such as currents of motors. With `None` a
+      motion starts with the `initial_internal` of the system.
     """
 
     t: Annotated[float | int | Shaped[Array, "*batch"], unjudged]
@@ -55,6 +57,7 @@ class State(AbstractStates):
     v: Annotated[Float[Array, " *batch nv"], unjudged] = eqx.field(converter=jnp.asarray)
     report: Any = None
     angles: Annotated[Float[Array, " *batch angles"] | None, unjudged] = None
+    z: Annotated[Float[Array, " *batch nz"] | None, unjudged] = None
 
     def __str__(self) -> str:
         rows = [
@@ -76,6 +79,23 @@ class AbstractSystem(Extensible):
     replace the method; it is an error when the class is made. All derivatives (J, Phi_t, gamma with
     every term, N') are taken from these functions by forward-mode automatic differentiation.
 
+    A system may have internal states z, z' = internal(t, q, v, u, z), such as currents of motors,
+    integrators of controllers, or bristles of friction. Give their values at the start as
+    `initial_internal`, and z as the last argument of `force`:
+
+        class Drive(mbd.AbstractSystem):
+            inertia: Array
+            initial_internal = np.zeros(1)  # the current
+
+            def mass_matrix(self, q):
+                return self.inertia[None, None]
+
+            def force(self, t, q, v, u, z):
+                return k * z
+
+            def internal(self, t, q, v, u, z):
+                return (u - R * z - k * v) / L
+
     Units are the user's own, SI throughout this documentation.
     """
 
@@ -87,6 +107,23 @@ class AbstractSystem(Extensible):
     def force(self, t: RealScalarLike, q: Coordinates, v: Velocity, u: PyTree) -> Force:
         """f = tau - c: all applied forces minus the velocity-dependent bias c(q, v), shape
         `(nv,)` [N, N m]. `u` is what the control returned (`None` without one)."""
+
+    @property
+    def initial_internal(self) -> Float[Array, " nz"] | None:
+        """The internal states z at the start of a motion whose state does not say, shape `(nz,)`.
+        It may be an attribute of the class. With internal states, `force` takes z as its last
+        argument, and so do `supplied_power` and `generalised_force`. Default: `None`, no internal
+        states."""
+        return None
+
+    def internal(
+        self, t: RealScalarLike, q: Coordinates, v: Velocity, u: PyTree, z: Float[Array, " nz"]
+    ) -> Float[Array, " nz"]:
+        """z' of the internal states, shape `(nz,)`."""
+        raise NotImplementedError(
+            f"`{type(self).__name__}` has `initial_internal`, but no method "
+            "`internal(t, q, v, u, z)` that returns their rates."
+        )
 
     def constraint(self, q: Coordinates, t: RealScalarLike) -> Float[Array, "..."]:
         """Holonomic constraints Phi(q, t) = 0; any shape, flattened. Default: none."""
@@ -158,7 +195,9 @@ class AbstractSystem(Extensible):
         del t
         return v @ (self.mass_matrix(q) @ v) / 2
 
-    def supplied_power(self, t: RealScalarLike, q: Coordinates, v: Velocity, u: PyTree) -> Scalar:
+    def supplied_power(
+        self, t: RealScalarLike, q: Coordinates, v: Velocity, u: PyTree, *z: Float[Array, " nz"]
+    ) -> Scalar:
         """The rate of change of `mechanical_energy` due to the forces [W]. Default: v . f +
         v . M' v / 2, the rate of the kinetic energy."""
 
@@ -166,7 +205,7 @@ class AbstractSystem(Extensible):
             return v @ (self.mass_matrix(q) @ v) / 2
 
         _, rate = jax.jvp(apparent, (q,), (self.qdot(q, v),))
-        return v @ self.force(t, q, v, u) + rate
+        return v @ self.force(t, q, v, u, *z) + rate
 
     @property
     def coordinates(self) -> AbstractCoordinates:
@@ -212,6 +251,11 @@ class AbstractSystem(Extensible):
 def writes_own_qdot(system: AbstractSystem) -> bool:
     """Whether the user wrote `qdot` instead of naming `coordinates`."""
     return type(system).qdot is not AbstractSystem.qdot
+
+
+def has_internal(system: AbstractSystem) -> bool:
+    """Whether the system has internal states."""
+    return system.initial_internal is not None
 
 
 def has_plain_coordinates(system: AbstractSystem) -> bool:

@@ -8,11 +8,13 @@ from ._mechanism import AbstractSignal as AbstractSignal
 from ._mechanism import Bushing as Bushing
 from ._mechanism import CoordinateActuator as CoordinateActuator
 from ._mechanism import CoordinateSpring as CoordinateSpring
+from ._mechanism import DCMotor as DCMotor
 from ._mechanism import Drag as Drag
 from ._mechanism import Force as Force
 from ._mechanism import FromControl as FromControl
 from ._mechanism import JointFriction as JointFriction
 from ._mechanism import LinearActuator as LinearActuator
+from ._mechanism import LuGreFriction as LuGreFriction
 from ._mechanism import Motor as Motor
 from ._mechanism import PointForce as PointForce
 from ._mechanism import SlidingFriction as SlidingFriction

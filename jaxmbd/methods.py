@@ -7,6 +7,7 @@ from ._methods import AbstractFeedback as AbstractFeedback
 from ._methods import AbstractIndependentSet as AbstractIndependentSet
 from ._methods import AbstractSplitEnforcement as AbstractSplitEnforcement
 from ._methods import AbstractStabilisation as AbstractStabilisation
+from ._methods import AdditiveRungeKutta as AdditiveRungeKutta
 from ._methods import AugmentedLagrangian as AugmentedLagrangian
 from ._methods import ContactImpulse as ContactImpulse
 from ._methods import ContactMemory as ContactMemory

@@ -17,6 +17,7 @@ from .._compiler import MAX_REDUCED, largest
 from .._linalg import AbstractEquationMap, MatrixMap
 from .._system import AbstractSystem, has_plain_coordinates, kinematic_matrix
 from .._types import Control, Coordinates, Force, RealScalarLike, Rows, Velocity
+from .internal import inputs
 from .structured import AbstractStructuredSystem, Configuration, ConstraintRows
 
 
@@ -65,6 +66,21 @@ class AbstractEquations(eqx.Module):
         and Kalaba's nonideal term: the multipliers balance its part across the admissible motion.
         `inertial`: the forces of inertia and weight, if they are known already. `here`: the result
         of `kinematics(q)`, if it is known already."""
+
+    @eqx.filter_jit
+    def internal(
+        self,
+        control: Control | None,
+        t: RealScalarLike,
+        q: Coordinates,
+        v: Velocity,
+        z: Float[Array, " nz"],
+    ) -> Float[Array, " nz"]:
+        """z' of the internal states."""
+        u, *_ = inputs(control, t, q, v)
+        rate = self.system.internal(t, q, v, u, z)
+        expect_shape("`internal(t, q, v, u, z)`", rate, z.shape, f"nz = {z.shape[0]}")
+        return rate.astype(z.dtype)
 
     @abc.abstractmethod
     def applied_force(
@@ -176,7 +192,7 @@ class Differentiated(AbstractEquations):
     @eqx.filter_jit
     def force(self, control, t, q, v, inertial=None, here=None):
         assert inertial is None
-        f = self.system.force(t, q, v, None if control is None else control(t, q, v))
+        f = self.system.force(t, q, v, *inputs(control, t, q, v))
         sizes = f"nq = {q.shape[0]}, nv = {v.shape[0]}"
         expect_shape("`force(t, q, v, u)`", f, v.shape, sizes)
         return f.astype(q.dtype) + self.system.nonideal_force(q, v, t).astype(q.dtype)
@@ -263,10 +279,10 @@ class Structured(AbstractEquations):
 
     @eqx.filter_jit
     def force(self, control, t, q, v, inertial=None, here=None):
-        u = None if control is None else control(t, q, v)
+        given = inputs(control, t, q, v)
         here = self.system.kinematics(q) if here is None else here
         inertial = self.system.inertial_force(here, v) if inertial is None else inertial
-        f = inertial + self.system.external_force(t, here, v, u)
+        f = inertial + self.system.external_force(t, here, v, *given)
         return f.astype(q.dtype) + self.system.nonideal_force(q, v, t).astype(q.dtype)
 
     def applied_force(self, control, t, q, v):

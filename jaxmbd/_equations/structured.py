@@ -95,7 +95,14 @@ class AbstractStructuredSystem(AbstractSystem):
         there. The mean is such that the forces of inertia alone do no work over the step."""
 
     @abc.abstractmethod
-    def external_force(self, t: RealScalarLike, q: Configuration, v: Velocity, u: PyTree) -> Force:
+    def external_force(
+        self,
+        t: RealScalarLike,
+        q: Configuration,
+        v: Velocity,
+        u: PyTree,
+        z: Float[Array, " nz"] | None = None,
+    ) -> Force:
         """The rest of f."""
 
     @abc.abstractmethod

@@ -37,11 +37,13 @@ from .forces import AbstractSignal as AbstractSignal
 from .forces import Bushing as Bushing
 from .forces import CoordinateActuator as CoordinateActuator
 from .forces import CoordinateSpring as CoordinateSpring
+from .forces import DCMotor as DCMotor
 from .forces import Drag as Drag
 from .forces import Force as Force
 from .forces import FromControl as FromControl
 from .forces import JointFriction as JointFriction
 from .forces import LinearActuator as LinearActuator
+from .forces import LuGreFriction as LuGreFriction
 from .forces import Motor as Motor
 from .forces import PointForce as PointForce
 from .forces import SlidingFriction as SlidingFriction

@@ -1,5 +1,6 @@
 """Energies and powers of a mechanism, by the names of its bodies and forces."""
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import jax
@@ -81,7 +82,12 @@ def powers(mechanism: "Mechanism", state: State, u: PyTree = None) -> dict[str, 
     t, q, v = jnp.asarray(state.t, state.q.dtype), state.q, state.v
     moving = (mechanism.qdot(q, v), jnp.ones_like(t))
     _, rates = jax.jvp(lambda q, t: stored_energies(mechanism, State(t, q, v)), (q, t), moving)
-    given = _by_force(mechanism, lambda element, *motion: element.power(*motion, t, u), state)
+    given = _by_force(
+        mechanism,
+        lambda element, poses, twists, *z: element.power(poses, twists, t, u, *z),
+        state,
+        mechanism.internal_parts(state.z, q.dtype),
+    )
     return {name: ElementPower(power, -rates[name]) for name, power in given.items()}
 
 
@@ -100,16 +106,21 @@ def _by_body(mechanism: "Mechanism", of_body, *tables: Array) -> dict[str, Array
     return {name: values[i] for i, name in enumerate(mechanism.body_stack.names)}
 
 
-def _by_force(mechanism: "Mechanism", of_force, state: State) -> dict[str, Array]:
-    """Evaluate of_force(element, poses, twists) of the frames, all elements of one kind
-    together."""
+def _by_force(
+    mechanism: "Mechanism", of_force, state: State, parts: Sequence[tuple[Array, ...]] | None = None
+) -> dict[str, Array]:
+    """Evaluate of_force(element, poses, twists) of the frames, all elements of one kind together;
+    with `parts` also of these arrays of each kind."""
 
-    def of_element(element, qs, vs):
-        return of_force(element, frame_poses(element, qs), frame_twists(element, qs, vs))
+    def of_element(element, qs, vs, *own):
+        poses, twists = frame_poses(element, qs), frame_twists(element, qs, vs)
+        return of_force(element, poses, twists, *own)
 
     found: dict[int, tuple[str, Array]] = {}
-    for forces in mechanism.force_stacks:
-        values = mechanism.tables.map(forces, of_element, state.q, state.v)
+    stacks = mechanism.force_stacks
+    parts = [()] * len(stacks) if parts is None else parts
+    for forces, own in zip(stacks, parts, strict=True):
+        values = mechanism.tables.map(forces, of_element, state.q, state.v, own=own)
         for i, place in enumerate(forces.places):
             found[place] = forces.names[i], values[i]
     return dict(found[place] for place in sorted(found))

@@ -10,13 +10,14 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Bool, Float, Int, PyTree
 
+from .._checks import expect_shape
 from .._compiler import array_namespace, as_one_program, proved, reshaped, to_jax
 from .._contact import ContactRows
 from .._equations import AbstractStructuredSystem, ConstraintRows, Turning
 from .._inputs import Vector, at_least, checked
 from .._linalg import BlockDiagonal, BlockRows, CoupledBlocks, accumulated
 from .._system import State
-from .._types import Coordinates, RealScalarLike, Scalar, Velocity
+from .._types import Coordinates, DType, RealScalarLike, Scalar, Velocity
 from . import energy
 from .batching import batched, with_last_axis
 from .body import GROUND, Body
@@ -489,9 +490,15 @@ class Mechanism(AbstractStructuredSystem):
 
     @as_one_program
     def force(
-        self, t: RealScalarLike, q: Coordinates, v: Velocity, u: PyTree
+        self,
+        t: RealScalarLike,
+        q: Coordinates,
+        v: Velocity,
+        u: PyTree,
+        z: Float[Array, " nz"] | None = None,
     ) -> Float[Array, " nv"]:
-        return self.inertial_force(q, v) + self.external_force(t, q, v, u)
+        """`z`: internal states, by default the initial ones."""
+        return self.inertial_force(q, v) + self.external_force(t, q, v, u, z)
 
     def inertial_force(
         self, q: Configuration, v: Velocity, h: RealScalarLike | None = None
@@ -499,22 +506,27 @@ class Mechanism(AbstractStructuredSystem):
         return self._dynamics.inertial_force(q, v, self.gravity, h)
 
     def external_force(
-        self, t: RealScalarLike, q: Configuration, v: Velocity, u: PyTree
+        self,
+        t: RealScalarLike,
+        q: Configuration,
+        v: Velocity,
+        u: PyTree,
+        z: Float[Array, " nz"] | None = None,
     ) -> Float[Array, " nv"]:
         n = len(self.body_stack)
         f = jnp.zeros((self.tables.size, n + 1), q.dtype)  # the last column is the ground
-        for forces in self.force_stacks:
+        for forces, own in zip(self.force_stacks, self.internal_parts(z, q.dtype), strict=True):
 
-            def on_bodies(force, qs, vs):
+            def on_bodies(force, qs, vs, *z):
                 poses, twists = frame_poses(force, qs), frame_twists(force, qs, vs)
-                wrenches = force.wrenches(poses, twists, t, u)
+                wrenches = force.wrenches(poses, twists, t, u, *z)
                 on_origins = (
                     jnp.concatenate([w.force, w.torque_about(pose.position - body.position)])
                     for w, pose, body in zip(wrenches, poses, qs, strict=True)
                 )
                 return tuple(self.tables.restricted(f, 0) for f in on_origins)
 
-            wrenches = self.tables.map(forces, on_bodies, q, v)
+            wrenches = self.tables.map(forces, on_bodies, q, v, own=own)
             for wrench, i in zip(wrenches, self.tables.ends(forces), strict=True):
                 f = accumulated(f, i, wrench)
         for weight, rows, drift, ends in self._rotors(q, v):
@@ -528,9 +540,11 @@ class Mechanism(AbstractStructuredSystem):
         return energy.total_energy(self, State(t, q, v))
 
     @as_one_program
-    def supplied_power(self, t: RealScalarLike, q: Coordinates, v: Velocity, u: PyTree) -> Scalar:
+    def supplied_power(
+        self, t: RealScalarLike, q: Coordinates, v: Velocity, u: PyTree, *z: Float[Array, " nz"]
+    ) -> Scalar:
         """Power [W] of the force elements beyond what they release from storage."""
-        elements = energy.powers(self, State(t, q, v), u).values()
+        elements = energy.powers(self, State(t, q, v, z=z[0] if z else None), u).values()
         return -sum((x.lost for x in elements), jnp.zeros((), q.dtype))
 
     @as_one_program
@@ -603,6 +617,76 @@ class Mechanism(AbstractStructuredSystem):
         state = jax.eval_shape(self.state)
         return self._joint_rows.counts(state.q, state.v)
 
+    # --- internal states of force elements -------------------------------------------------------
+
+    @property
+    def internal_names(self) -> tuple[str, ...]:
+        """The internal states in the order of `Solution.z`, such as "motor.current"."""
+        return tuple(
+            f"{name}.{state}"
+            for kind in self.own_forces
+            for state in _internal_names(kind)
+            for name in kind.names
+        )
+
+    def internal_of(
+        self, z: Float[ArrayLike, "*batch nz"] | None, name: str
+    ) -> Float[Array, "*batch k"]:
+        """The internal states of the force `name` in z, such as `sol.z`. Leading axes are kept.
+
+        **Raises:** `ValueError` if there is no such force, or if it has none."""
+        self.force_element(name)
+        found = [i for i, x in enumerate(self.internal_names) if x.rpartition(".")[0] == name]
+        if not found or z is None:
+            raise ValueError(f'"{name}" has no internal states: those are {self.internal_names}.')
+        return array_namespace(z).asarray(z)[..., np.array(found)]
+
+    @property
+    def initial_internal(self) -> Float[Array, " nz"] | None:
+        if not any(map(_internal_names, self.own_forces)):
+            return None
+        parts = (_initial_internal(kind) for kind in self.force_stacks)
+        return jnp.concatenate([x.ravel() for part in parts for x in part])
+
+    def internal(
+        self,
+        t: RealScalarLike,
+        q: Coordinates,
+        v: Velocity,
+        u: PyTree,
+        z: Float[Array, " nz"],
+    ) -> Float[Array, " nz"]:
+        def of_element(element, qs, vs, z):
+            poses, twists = frame_poses(element, qs), frame_twists(element, qs, vs)
+            rate = element.internal(poses, twists, t, u, z)
+            expect_shape(
+                f"`internal` of {type(element).__name__}",
+                rate,
+                z.shape,
+                f"the states {element.internal_names}",
+            )
+            return rate
+
+        parts = zip(self.force_stacks, self.internal_parts(z, q.dtype), strict=True)
+        found = (self.tables.map(kind, of_element, q, v, own=own) for kind, own in parts if own)
+        return jnp.concatenate([x.ravel() for x in found])
+
+    def internal_parts(
+        self, z: Float[Array, " nz"] | None, dtype: DType
+    ) -> list[tuple[Float[Array, "k elements"], ...]]:
+        """For each kind of force its internal states in z, by default the initial ones: one array
+        with the element axis last, or none."""
+        found, start = [], 0
+        for kind in self.force_stacks:
+            size = len(_internal_names(kind)) * len(kind)
+            if z is None:
+                found.append(tuple(x.astype(dtype) for x in _initial_internal(kind)))
+            else:
+                own = z[start : start + size].reshape(-1, len(kind))
+                found.append((own,) if size else ())
+            start += size
+        return found
+
     # --- rotors -----------------------------------------------------------------------------------
 
     def _shared_inertia(self, q: Configuration) -> tuple[BlockRows, Array] | None:
@@ -639,6 +723,25 @@ def _coordinates(
     joint: AbstractJoint, tables: BodyTables, q: Float[Array, "*batch nq"], *columns: Any
 ) -> Float[Array, "*batch k"]:
     return batched(lambda q: joint.coordinates(*tables.frames(joint, q, columns)), (q, 1))
+
+
+def _internal_names(kind: Stack) -> tuple[str, ...]:
+    return kind.outlines()[0].internal_names
+
+
+def _initial_internal(kind: Stack) -> tuple[Float[Array, "k elements"], ...]:
+    """One array, or none for a kind without internal states."""
+    names = _internal_names(kind)
+    if not names:
+        return ()
+    found = kind.map(lambda element: element.initial_internal)
+    expect_shape(
+        f"`initial_internal` of {type(kind.outlines()[0]).__name__}",
+        found,
+        (len(names), len(kind)),
+        f"the states {names} of {len(kind)} elements",
+    )
+    return (found,)
 
 
 def _members(kinds: Sequence[Stack]) -> tuple:

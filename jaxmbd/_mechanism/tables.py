@@ -166,20 +166,28 @@ class BodyTables(NamedTuple):
         return [bool(np.any(end < self.body_count)) for end in self.ends(elements)]
 
     def map(
-        self, elements: Stack, fn: Callable[..., PyTree], q: Configuration, *vs: Velocity
+        self,
+        elements: Stack,
+        fn: Callable[..., PyTree],
+        q: Configuration,
+        *vs: Velocity,
+        own: Sequence[Array] = (),
     ) -> PyTree:
-        """Apply fn(element, qs, vs, ...) to all elements of one kind, with the element axis last.
-        For q fn gets a tuple with the `Placed` of each body of the element, and for each v a tuple
-        with their twists."""
+        """Apply fn(element, qs, vs, ..., *own) to all elements of one kind, with the element axis
+        last. For q fn gets a tuple with the `Placed` of each body of the element, and for each v a
+        tuple with their twists. `own`: arrays with the element axis last."""
         ends = self.ends(elements)
         k = len(ends)
+        count = k * (1 + len(vs))
 
-        def one(element, *bodies):
-            return fn(element, *(bodies[i : i + k] for i in range(0, len(bodies), k)))
+        def one(element, *columns):
+            bodies, own = columns[:count], columns[count:]
+            return fn(element, *(bodies[i : i + k] for i in range(0, count, k)), *own)
 
         tables = [self.kinematics_with_ground(q), *map(self.twists_with_ground, vs)]
         of_bodies = lambda table, end: jax.tree.map(lambda x: columns(x, end), table)  # noqa: E731
-        return elements.map(one, *(of_bodies(table, end) for table in tables for end in ends))
+        moving = (of_bodies(table, end) for table in tables for end in ends)
+        return elements.map(one, *moving, *own)
 
 
 def merged_rows(

@@ -2,6 +2,7 @@
 (`continuous.py`), those at velocity level by an impulse (`split.py`), others by equations of their
 own."""
 
+from .additive import AdditiveRungeKutta as AdditiveRungeKutta
 from .augmented_lagrangian import AugmentedLagrangian as AugmentedLagrangian
 from .base import AbstractEnforcement as AbstractEnforcement
 from .base import SimulationProblem as SimulationProblem

@@ -1,6 +1,7 @@
 """The interface of enforcement methods: the start of a motion, and its step."""
 
 import abc
+import dataclasses
 from typing import Any, ClassVar, NamedTuple
 
 import diffrax
@@ -9,11 +10,12 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from .._checks import one_each
-from .._equations import AbstractEquations, equations
+from .._equations import AbstractEquations, carrying, equations
 from .._extensible import Extensible
-from .._results import RESULTS
+from .._results import RESULTS, first_failure
 from .._system import AbstractSystem
 from .._types import Control, Coordinates, RealScalarLike, Rows, Scalar, Velocity
+from .internal import implicit_stage
 from .projection import Projection
 from .state import StepperState, without_past
 
@@ -33,6 +35,12 @@ class SimulationProblem(eqx.Module):
     def equations(self) -> AbstractEquations:
         """The equations with the active rows."""
         return equations(self.system, self.active)
+
+    def holding(self, z: Float[Array, " nz"] | None) -> "SimulationProblem":
+        """The problem whose forces read these internal states; itself for `None`."""
+        if z is None:
+            return self
+        return dataclasses.replace(self, control=carrying(self.control, z))
 
     def project(
         self, t: RealScalarLike, q: Coordinates, v: Velocity
@@ -71,6 +79,9 @@ class AbstractEnforcement(Extensible):
     # Whether the method is a vector field, which has accelerations at each instant.
     continuous: ClassVar[bool] = False
 
+    # Whether the method moves systems with internal states.
+    takes_internal: ClassVar[bool] = True
+
     # The scheme that the method uses unless another one is given; `None` if it takes none.
     default_scheme: ClassVar[diffrax.AbstractSolver | None] = None
 
@@ -79,12 +90,24 @@ class AbstractEnforcement(Extensible):
         """The step from a state to the time t.
 
         - `problem`: has the `system`, its `equations`, the `control`, and `project(t, q, v)` for
-          the end of the step.
+          the end of the step. Internal states of the system are constant in it; see `advance`.
         - `state`: t, q, v, the `multipliers` of the step before, 0 at first, and the `memory`.
 
         Return `mbd.methods.Step(state.replace(t=t, q=q, v=v, multipliers=lam), result, phi)` with
         |Phi| at the start of the step.
         """
+
+    def advance(self, problem: SimulationProblem, state: StepperState, t: Scalar) -> Step:
+        """The step, with the internal states z of the system if there are any. Default: `step` with
+        the forces for z at its start, then z(n+1) = z(n) + h z' at the end of the step. This is of
+        first order, and stable however fast z decays."""
+        if state.z is None:
+            return self.step(problem, state, t)
+        step = self.step(problem.holding(state.z), state, t)
+        new, h = step.state, t - state.t
+        z, solved = implicit_stage(problem.equations, problem.control, t, new.q, new.v, state.z, h)
+        result = first_failure(step.result, solved)
+        return Step(new.replace(z=z), result, step.start_phi)
 
     def init(
         self, problem: SimulationProblem, t: Scalar, q: Coordinates, v: Velocity
@@ -128,7 +151,7 @@ class AbstractEnforcement(Extensible):
         """The state at a time t within a step of length h from `state`, to the order of the method:
         by default one shorter step."""
         del h
-        return self.step(problem, self.anew(problem, state), t).state
+        return self.advance(problem, self.anew(problem, state), t).state
 
     def multipliers(self, problem: SimulationProblem, state: StepperState) -> Rows:
         """lam at a state: by default the mean over the step before."""

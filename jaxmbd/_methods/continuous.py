@@ -10,13 +10,15 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
 from .._results import RESULTS, first_failure, of_scheme
-from .._system import AbstractSystem, writes_own_qdot
+from .._system import writes_own_qdot
 from .._types import Coordinates, RealScalarLike, Rows, Velocity
+from .additive import AdditiveRungeKutta, additive_step
 from .base import AbstractEnforcement, SimulationProblem, Step
 from .dependents import Dependents, solve_dependents
+from .internal import implicit_stage
 from .point import Point, point
 from .schemes import RK4, RolledRK4, rolled_rk4
-from .state import without_past
+from .state import StepperState, without_past
 
 
 class Motion(NamedTuple):
@@ -75,12 +77,24 @@ class AbstractContinuousEnforcement(AbstractEnforcement):
         return self.anew(problem, without_past(t, q, v))
 
     def step(self, problem, state, t):
-        scheme, y = problem.scheme, (state.q, state.v)
+        scheme, y = problem.scheme, _of_state(state)
         assert scheme is not None
-        (q, v), _, _, memory, result, phi = corrected_step(
+        (q, v, *z), _, _, memory, result, phi = corrected_step(
             problem, scheme, state.t, t, y, state.memory
         )
-        return Step(state.replace(t=t, q=q, v=v, memory=memory), result, phi)
+        new = state.replace(t=t, q=q, v=v, memory=memory)
+        return Step(new.replace(z=z[0]) if z else new, result, phi)
+
+    def advance(self, problem, state, t):
+        return self.step(problem, state, t)
+
+    def anew(self, problem, state):
+        if state.z is None:
+            return super().anew(problem, state)
+        y, scheme = _of_state(state), problem.scheme
+        assert scheme is not None
+        terms = diffrax.ODETerm(lambda t, y, args: jax.tree.map(jnp.zeros_like, y))
+        return state.replace(memory=scheme.init(terms, state.t, state.t, y, None))
 
     def multipliers(self, problem, state):
         return motion_at(problem, state.t, state.q, state.v).multipliers
@@ -100,15 +114,31 @@ class _AtStart(NamedTuple):
 
 
 def constrained_field(t, y, args):
-    """(q', v') of a continuous method, plus the rates of the drift correction, which are constant
-    in a step."""
+    """(q', v'), and z' of internal states, of a continuous method, plus the rates of the drift
+    correction, which are constant in a step."""
     problem, correction = args
-    return _rates(problem.system, motion_at(problem, t, *y), y, correction)
+    return _rates(problem, t, _motion(problem, t, y), y, correction)
 
 
-def _rates(system: AbstractSystem, motion: Motion, y, correction):
-    q_rate, v_rate = correction
-    return system.qdot(y[0], motion.velocity) + q_rate, motion.acceleration + v_rate
+def _motion(problem: SimulationProblem, t, y) -> Motion:
+    q, v, *z = y
+    return motion_at(problem.holding(*z), t, q, v) if z else motion_at(problem, t, q, v)
+
+
+def _rates(problem: SimulationProblem, t, motion: Motion, y, correction):
+    system, (q, v, *z), (q_rate, v_rate) = problem.system, y, correction
+    moving = system.qdot(q, motion.velocity) + q_rate, motion.acceleration + v_rate
+    return *moving, *(problem.equations.internal(problem.control, t, q, v, x) for x in z)
+
+
+def _point(problem: SimulationProblem, t, y) -> Point:
+    q, v, *z = y
+    control = problem.holding(*z).control if z else problem.control
+    return point(problem.equations, control, t, q, v)
+
+
+def _of_state(state: StepperState):
+    return (state.q, state.v) if state.z is None else (state.q, state.v, state.z)
 
 
 @eqx.filter_jit
@@ -122,13 +152,13 @@ def corrected_step(
     problem: SimulationProblem, scheme: diffrax.AbstractSolver, t0, t1, y0, scheme_state
 ) -> tuple[Any, Any, Any, Any, RESULTS, Float[Array, " nh"]]:
     """`scheme.step` on the constrained field, then the projection. The drift correction is computed
-    at the start of the step and constant in it. Returns the values of `step`, and |Phi| at the
-    start."""
+    at the start of the step and constant in it. y0: (q, v), or (q, v, z). Returns the values of
+    `step`, and |Phi| at the start."""
     system, enforcement = problem.system, problem.enforcement
     h = t1 - t0
 
     def solved(t, y):
-        here = point(problem.equations, problem.control, t, *y)
+        here = _point(problem, t, y)
         factor = enforcement.factorise(here)
         return here, factor, enforcement.motion(here, factor)
 
@@ -148,17 +178,19 @@ def corrected_step(
 
     def resolved(t, y, dependents):
         """The state with its dependent variables solved anew, and the largest |Phi|."""
-        q, v = y
-        return solve_dependents(problem.equations, t, q, v, dependents)
+        q, v, *z = y
+        (q, v), left = solve_dependents(problem.equations, t, q, v, dependents)
+        return (q, v, *z), left
 
     left: Any = None
+    internal = RESULTS.successful
     if isinstance(scheme, RolledRK4):
         # The equations are compiled once for all stages, the first one included.
         def stage(t, y, is_first, memory):
             here, factor, motion = solved(t, y)
             start, left = memory
             start = jax.lax.cond(is_first, lambda: at_start(y[0], here, factor), lambda: start)
-            k = jax.tree.map(lambda x: h * x, _rates(system, motion, y, start.rates))
+            k = jax.tree.map(lambda x: h * x, _rates(problem, t, motion, y, start.rates))
             return k, (start, left)
 
         def resolve(t, y, memory):
@@ -168,11 +200,35 @@ def corrected_step(
 
         none = _nothing_at_start(problem, t0, y0)
         if none.dependents is None:
-            (q1, v1), (start, _) = rolled_rk4(stage, t0, t1, y0, (none, None))
+            (q1, v1, *z1), (start, _) = rolled_rk4(stage, t0, t1, y0, (none, None))
         else:
             memory = (none, jnp.zeros((), y0[0].dtype))
-            (q1, v1), (start, left) = rolled_rk4(stage, t0, t1, y0, memory, resolve)
-        error, dense, scheme_result = None, dict(y0=y0, y1=(q1, v1)), diffrax.RESULTS.successful
+            (q1, v1, *z1), (start, left) = rolled_rk4(stage, t0, t1, y0, memory, resolve)
+        error, dense = None, dict(y0=y0, y1=(q1, v1, *z1))
+        scheme_result = diffrax.RESULTS.successful
+    elif isinstance(scheme, AdditiveRungeKutta):
+        # As above, and the internal states are solved for in each stage.
+        def implicit(t, y, known, gain, is_first, memory):
+            start, left, verdict = memory
+            if start.dependents is not None:
+                y, left = resolved(t, y, start.dependents)
+            q, v = y
+            z, unsolved = implicit_stage(problem.equations, problem.control, t, q, v, known, gain)
+            y = (q, v, z)
+            here, factor, motion = solved(t, y)
+            start = jax.lax.cond(is_first, lambda: at_start(y[0], here, factor), lambda: start)
+            *k, rate = _rates(problem, t, motion, y, start.rates)
+            # Of a fast z the rate itself is mostly rounding.
+            rate = jnp.where(is_first, rate, (z - known) / jnp.where(is_first, 1.0, gain))
+            return (*k, rate), (start, left, first_failure(verdict, unsolved))
+
+        nothing = jnp.zeros((), y0[0].dtype)
+        memory = (_nothing_at_start(problem, t0, y0), nothing, RESULTS.successful)
+        (q1, v1, *z1), error, dense, memory = additive_step(implicit, t0, t1, y0, memory)
+        start, left, internal = memory
+        if start.dependents is not None:
+            (q1, v1), left = resolved(t1, (q1, v1), start.dependents)
+        scheme_result = diffrax.RESULTS.successful
     else:
         here, factor, motion = solved(t0, y0)
         start = at_start(y0[0], here, factor)
@@ -180,26 +236,26 @@ def corrected_step(
         def field(t, y, args):
             # Most schemes evaluate their first stage at (t0, y0), where the motion is known
             # already.
-            if t is t0 and y[0] is y0[0] and y[1] is y0[1]:
-                return _rates(system, motion, y, args[1])
+            if t is t0 and all(a is b for a, b in zip(y, y0, strict=True)):
+                return _rates(problem, t, motion, y, args[1])
             if start.dependents is not None:
                 y, _ = resolved(t, y, start.dependents)
-            return _rates(system, motion_at(problem, t, *y), y, args[1])
+            return _rates(problem, t, _motion(problem, t, y), y, args[1])
 
-        (q1, v1), error, dense, scheme_state, scheme_result = scheme.step(
+        (q1, v1, *z1), error, dense, scheme_state, scheme_result = scheme.step(
             diffrax.ODETerm(field), t0, t1, y0, (problem, start.rates), scheme_state, True
         )
         if start.dependents is not None:
-            (q1, v1), left = resolved(t1, (q1, v1), start.dependents)
+            (q1, v1, *z1), left = resolved(t1, (q1, v1, *z1), start.dependents)
     q1, v1, projected = problem.project(t1, q1, v1)
-    verdicts = start.verdict, of_scheme(scheme_result), projected
+    verdicts = start.verdict, of_scheme(scheme_result), internal, projected
     result = first_failure(system.result(y0[0]), *verdicts)
     if start.dependents is not None:
         # It is infinite where numbers are NaN, which have a verdict of their own.
         unsolved = (left > start.dependents.tolerance) & jnp.isfinite(left)
         verdict = RESULTS.where(unsolved, RESULTS.dependents_unsolved, RESULTS.successful)
         result = first_failure(result, verdict)
-    return (q1, v1), error, dense, scheme_state, result, start.phi
+    return (q1, v1, *z1), error, dense, scheme_state, result, start.phi
 
 
 def _nothing_at_start(problem: SimulationProblem, t0: RealScalarLike, y0: Any) -> _AtStart:
@@ -209,7 +265,7 @@ def _nothing_at_start(problem: SimulationProblem, t0: RealScalarLike, y0: Any) -
     integrates_all = type(method).dependents is AbstractContinuousEnforcement.dependents
 
     def found():
-        here = point(problem.equations, problem.control, t0, *y0)
+        here = _point(problem, t0, y0)
         if integrates_all:
             return here.rows.phi, None
         return here.rows.phi, method.dependents(here, method.factorise(here))
@@ -217,4 +273,4 @@ def _nothing_at_start(problem: SimulationProblem, t0: RealScalarLike, y0: Any) -
     phi, dependents = jax.tree.map(
         lambda x: jnp.zeros(x.shape, x.dtype), eqx.filter_eval_shape(found)
     )
-    return _AtStart(jax.tree.map(jnp.zeros_like, y0), RESULTS.successful, phi, dependents)
+    return _AtStart(jax.tree.map(jnp.zeros_like, y0[:2]), RESULTS.successful, phi, dependents)

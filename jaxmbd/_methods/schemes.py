@@ -149,11 +149,11 @@ class SemiImplicitEuler(OneStep):
     def step(self, terms, t0, t1, y0, args, solver_state, made_jump):
         del solver_state, made_jump
         control = terms.contr(t0, t1)
-        q, v = y0
-        _, dv = terms.vf_prod(t0, y0, args, control)
+        q, v, *z = y0
+        _, dv, *_ = terms.vf_prod(t0, y0, args, control)
         v = v + dv
-        dq, _ = terms.vf_prod(t0, (q, v), args, control)
-        y1 = (q + dq, v)
+        dq, _, *dz = terms.vf_prod(t0, (q, v, *z), args, control)
+        y1 = (q + dq, v, *jax.tree.map(jnp.add, z, dz))
         return y1, None, dict(y0=y0, y1=y1), None, diffrax.RESULTS.successful
 
 

@@ -128,6 +128,7 @@ def along(
     """The state at a time t along the step: position and velocity change linearly in time."""
     method, system = problem.enforcement, problem.system
     state = method.anew(problem, state)
-    end, s = method.step(problem, state, state.t + h).state, (t - state.t) / h
+    end, s = method.advance(problem, state, state.t + h).state, (t - state.t) / h
     q = system.retract(state.q, s * system.difference(state.q, end.q))
-    return end.replace(t=t, q=q, v=state.v + s * (end.v - state.v))
+    z = None if state.z is None else state.z + s * (end.z - state.z)
+    return end.replace(t=t, q=q, v=state.v + s * (end.v - state.v), z=z)

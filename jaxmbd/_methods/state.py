@@ -58,6 +58,7 @@ class StepperState(State):
       `switch`.
     - `angles`: the counted angles at the start of the step before [rad]; `None` for a system
       without any.
+    - `z`: the internal states; `None` for a system without any.
     - `result`: the first failure, a member of `RESULTS`. After a failure only t advances; all other
       fields stay at the last good state.
     - `memory`: the state of the scheme, or what a method leaves to its next step. `lost`: the
@@ -70,6 +71,7 @@ class StepperState(State):
     contacts: ContactMemory | None = None
     active: Bool[Array, " *batch nc"] | None = None
     angles: Float[Array, " *batch angles"] | None = None
+    z: Float[Array, " *batch nz"] | None = None
     result: RESULTS = eqx.field(default_factory=lambda: RESULTS.successful)
     memory: PyTree = None
     lost: Any = None

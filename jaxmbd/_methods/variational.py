@@ -39,7 +39,7 @@ class Variational(AbstractEnforcement):
     Conservative forces act at the ends of the steps, so stiff springs limit the step as in explicit
     methods, to h < 2 / omega. Damping does not. If Newton's method fails, the result is
     `RESULTS.implicit_scheme_unsolved`. There is no `scheme` to choose. Systems with a `qdot` of
-    their own need `coordinates` instead.
+    their own need `coordinates` instead. Systems with internal states need another method.
 
     **Arguments:**
 
@@ -54,6 +54,7 @@ class Variational(AbstractEnforcement):
 
     solver: AbstractConstraintSolver = Automatic()
     rigid: ClassVar[bool] = True
+    takes_internal: ClassVar[bool] = False
 
     def init(self, problem, t, q, v):
         if writes_own_qdot(problem.system):

@@ -1,6 +1,6 @@
 """Integration with adaptive steps, by diffrax."""
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import diffrax
 import equinox as eqx
@@ -41,6 +41,14 @@ def check_adaptive(stepper: Stepper) -> None:
         )
 
 
+class _Carried(NamedTuple):
+    """What diffrax integrates: `motion`, which is (q, v) or (q, v, z), and the counted angles,
+    `None` without any."""
+
+    motion: Any
+    angles: Float[Array, " angles"] | None
+
+
 class _NearAngles(diffrax.AbstractLocalInterpolation):
     """The interpolation of the scheme, with the counted angles at the start of the step."""
 
@@ -50,15 +58,15 @@ class _NearAngles(diffrax.AbstractLocalInterpolation):
     angles: Float[Array, " angles"] | None
 
     def evaluate(self, t0, t1=None, left=True):
-        q, v = self.motion.evaluate(t0, t1, left)
+        motion = self.motion.evaluate(t0, t1, left)
         if t1 is None:
-            return q, v, self.angles
-        return q, v, jax.tree.map(jnp.zeros_like, self.angles)
+            return _Carried(motion, self.angles)
+        return _Carried(motion, jax.tree.map(jnp.zeros_like, self.angles))
 
 
 class _Corrected(diffrax.AbstractWrappedSolver):
     """`corrected_step` as a diffrax solver, so that the correction uses the actual step. It carries
-    the counted angles beside q and v, `None` without any."""
+    the counted angles too."""
 
     solver: diffrax.AbstractSolver
 
@@ -93,26 +101,26 @@ class _Corrected(diffrax.AbstractWrappedSolver):
         return self.solver.error_order(terms)
 
     def init(self, terms, t0, t1, y0, args):
-        return self.solver.init(terms, t0, t1, y0[:2], args)
+        return self.solver.init(terms, t0, t1, y0.motion, args)
 
     def func(self, terms, t0, y0, args):
-        return self.solver.func(terms, t0, y0[:2], args)
+        return self.solver.func(terms, t0, y0.motion, args)
 
     def step(self, terms, t0, t1, y0, args, solver_state, made_jump):
         del terms, made_jump
         problem, _ = args
-        *start, angles = y0
-        (q, v), error, dense, solver_state, result, _ = corrected_step(
-            _near(problem, angles), self.solver, t0, t1, tuple(start), solver_state
+        start, angles = y0
+        motion, error, dense, solver_state, result, _ = corrected_step(
+            _near(problem, angles), self.solver, t0, t1, start, solver_state
         )
         unsolved = result == RESULTS.implicit_scheme_unsolved
         unsolved = unsolved | (result == RESULTS.dependents_unsolved)
-        y, error = (q, v, angles), (*error, jax.tree.map(jnp.zeros_like, angles))
+        y, error = _Carried(motion, angles), _Carried(error, jax.tree.map(jnp.zeros_like, angles))
         dense = dict(motion=dense, angles=angles)
         if angles is not None:
             h: Any = t1 - t0
-            angles, verdict = counted(problem.system, State(0.0, q, v, angles=angles), h)
-            y = (q, v, angles)
+            angles, verdict = counted(problem.system, State(0.0, *motion[:2], angles=angles), h)
+            y = _Carried(motion, angles)
             unsolved = unsolved | (verdict != RESULTS.successful)
         # A smaller step may succeed. Not all schemes report the failure to the controller.
         error = jax.tree.map(lambda x: jnp.where(unsolved, jnp.inf, x), error)
@@ -141,15 +149,16 @@ def integrate_adaptive(
             "A system with a `switch` needs fixed steps: leave out `stepsize_controller`."
         )
     problem = SimulationProblem(stepper.system, stepper.enforcement, control, stepper.projection)
-    y, dtype = (start.q, start.v, start.angles), start.q.dtype
+    motion = (start.q, start.v) if start.z is None else (start.q, start.v, start.z)
+    y, dtype = _Carried(motion, start.angles), start.q.dtype
     problem = with_scheme(with_dtype(problem, dtype), stepper.scheme, dtype, controller)
     drift_tolerance = stepper.drift_tolerance
     assert problem.scheme is not None
 
     def output(t, y, args):
         del args
-        q, v, angles = y
-        state = StepperState(t, q, v, angles=angles)
+        (q, v, *z), angles = y
+        state = StepperState(t, q, v, angles=angles, z=z[0] if z else None)
         return saving.output(stepper, Saved(state, None))[1]
 
     wanted = diffrax.SubSaveAt(
@@ -162,7 +171,7 @@ def integrate_adaptive(
         grid.t1,
         grid.dt,
         y,
-        (problem, jax.tree.map(jnp.zeros_like, y[:2])),
+        (problem, jax.tree.map(jnp.zeros_like, motion[:2])),
         saveat=diffrax.SaveAt(subs=(wanted, diffrax.SubSaveAt(t1=True))),
         stepsize_controller=controller,
         adjoint=options.adjoint,
@@ -190,11 +199,12 @@ def integrate_adaptive(
 
 
 def _field(t, y, args):
-    """The constrained field, for q, v and the counted angles. The scheme knows only q and v."""
-    if len(y) == 2:
+    """The constrained field, for the motion and the counted angles. The scheme knows only the
+    motion."""
+    if not isinstance(y, _Carried):
         return constrained_field(t, y, args)
-    q, v, angles = y
-    return (*constrained_field(t, (q, v), args), jax.tree.map(jnp.zeros_like, angles))
+    rest = jax.tree.map(jnp.zeros_like, y.angles)
+    return _Carried(constrained_field(t, y.motion, args), rest)
 
 
 def _near(problem: SimulationProblem, angles: Float[Array, " angles"] | None) -> SimulationProblem:
@@ -224,17 +234,19 @@ def _on_drift(problem: SimulationProblem, tolerance: RealScalarLike) -> diffrax.
 
     def drifted(t, y, args, **kwargs):
         del args, kwargs
-        q, _, angles = y
+        (q, *_), angles = y
         return jnp.any(jnp.abs(_near(problem, angles).equations.positions(t, q)) > tolerance)
 
     return diffrax.Event(drifted)
 
 
-def _verdict(problem, result, t, q, v, angles) -> RESULTS:
+def _verdict(problem, result, t, motion, angles) -> RESULTS:
     """The verdict on the integration. If one of our steps failed, which diffrax may report only as
     a retried step, the verdict is the reason that is found at the last state. Otherwise it is
     diffrax's result."""
+    q, v, *z = motion
     problem = _near(problem, angles)
+    problem = problem.holding(z[0]) if z else problem
     enforcement = problem.enforcement
     here = point(problem.equations, problem.control, t, q, v)
     factor = enforcement.factorise(here)

@@ -133,7 +133,8 @@ class Saving(eqx.Module):
             return
         saved: PyTree = state.q, state.v
         if self.fn is not None:
-            saved = jax.eval_shape(self.fn, state.t, State(state.t, state.q, state.v), system)
+            start = State(state.t, state.q, state.v, z=_start_of_internal(state, system))
+            saved = jax.eval_shape(self.fn, state.t, start, system)
         one = sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(saved))
         check_fits(
             times * (one + state.q.dtype.itemsize),
@@ -149,8 +150,13 @@ class Saving(eqx.Module):
             return state.t, kept._replace(state=state.bare())
         system = specialised(stepper.problem(state).system, on=False)
         return state.t, self.fn(
-            state.t, State(state.t, state.q, state.v, angles=state.angles), system
+            state.t, State(state.t, state.q, state.v, angles=state.angles, z=state.z), system
         )
+
+
+def _start_of_internal(state: State, system: AbstractSystem) -> Any:
+    z = system.initial_internal if state.z is None else state.z
+    return None if z is None else jnp.asarray(z, state.q.dtype)
 
 
 def make_saving(saveat: diffrax.SaveAt, grid: Grid) -> Saving:

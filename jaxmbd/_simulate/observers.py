@@ -8,6 +8,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PyTree
 
 from .._compiler import stop_gradient, tree_where
+from .._equations import inputs
 from .._methods import SimulationProblem, StepperState, finite
 from .._results import RESULTS
 from .._step import Stepper
@@ -147,12 +148,13 @@ class RequestedTimes:
 
             def moved(t):
                 later = stepper.between(stop_gradient(state), self.dt, t, control)
-                return later.q, later.v
+                return later.q, later.v, later.z
 
             soon = state.t + self.dt * float(jnp.finfo(state.t.dtype).eps) ** (1 / 3)
             _, rates = jax.jvp(moved, (soon,), (jnp.ones_like(soon),))
-            dq, dv = jax.lax.stop_gradient(rates)
-            return state.replace(q=state.q + ahead * dq, v=state.v + ahead * dv)
+            dq, dv, dz = jax.lax.stop_gradient(rates)
+            z = None if dz is None else state.z + ahead * dz
+            return state.replace(q=state.q + ahead * dq, v=state.v + ahead * dv, z=z)
 
         def one(t, i):
             here = from_grid(i).reset(True)
@@ -221,8 +223,8 @@ def _balance(
     problem, state = stop_gradient((problem, state))
     system, control, method = problem.system, problem.control, problem.enforcement
     t, q, v = state.t, state.q, state.v
-    u = None if control is None else control(t, q, v)
     energy = system.mechanical_energy(t, q, v) + method.row_energy(problem, state)
-    power = system.supplied_power(t, q, v, u) + system.nonideal_force(q, v, t) @ v
+    given = inputs(control, t, q, v)
+    power = system.supplied_power(t, q, v, *given) + system.nonideal_force(q, v, t) @ v
     power = power + method.driving_power(problem, state)
     return jnp.asarray(energy, q.dtype), jnp.asarray(power, q.dtype)

@@ -143,6 +143,7 @@ def simulate(
                 with_dtype(state.v, state.v.dtype),
                 as_array(start_tolerance),
                 with_dtype(state.angles, dtype),
+                with_dtype(state.z, dtype),
                 traced_in_range(system, system.contact_law, enforcement, projection),
             ),
             grid.as_arrays(dtype, length=any_length),
@@ -156,12 +157,14 @@ def simulate(
 
 class _Start(NamedTuple):
     """Coordinates and velocities, to what tolerance they satisfy the constraints, the counted
-    angles, if they are given, and whether traced parameters are in their ranges."""
+    angles and the internal states, if they are given, and whether traced parameters are in their
+    ranges."""
 
     q: Coordinates
     v: Velocity
     tolerance: Any
     angles: Float[Array, " angles"] | None
+    z: Float[Array, " nz"] | None
     in_range: Array | None
 
 
@@ -313,6 +316,7 @@ def observed(stepper: Stepper, control: Control | None, saved: Saved, stats, res
         contact_loads=loads,
         active=states.active,
         angles=angles,
+        z=states.z,
     )
 
 

@@ -66,6 +66,7 @@ class Solution(AbstractStates):
     - `angles`: the angles whose turns are counted, shape `(ns, angles)` [rad].
       Scalar coordinates and torsion springs have such angles, which poses give up to whole turns.
       `None` without any.
+    - `z`: the internal states of the system, shape `(ns, nz)`; `None` for a system without any.
     - `stats`: numbers of steps: `"num_steps"` in all; with `Located(n)`, `"unlocated_steps"` with
       more than n impacts.
     - `result`: a member of `RESULTS`. After a failure the state stays at the last good one, so that
@@ -87,6 +88,7 @@ class Solution(AbstractStates):
     active: Bool[Array, " *batch ns nc"] | None = None
     angles: Float[Array, " *batch ns angles"] | None = None
     contact_pairs: Int[Array, " *batch ns contacts 3"] | None = None
+    z: Float[Array, " *batch ns nz"] | None = None
 
     def __str__(self) -> str:
         shape = self.t.shape[:-1]
@@ -108,4 +110,5 @@ class Solution(AbstractStates):
         _, *both = self.points()
         angles = None if self.angles is None else picked(self.angles, (..., index, slice(None)))
         q, v = (picked(x, (..., index, slice(None))) for x in both)
-        return State(picked(self.t, (..., index)), q, v, angles=angles)
+        z = None if self.z is None else picked(self.z, (..., index, slice(None)))
+        return State(picked(self.t, (..., index)), q, v, angles=angles, z=z)

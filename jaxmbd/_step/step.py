@@ -15,6 +15,7 @@ from .._equations import equations, specialised
 from .._inputs import checked, not_negative_or_infinite, positive, traced_in_range
 from .._methods import (
     AbstractEnforcement,
+    AdditiveRungeKutta,
     Projection,
     SimulationProblem,
     StepperState,
@@ -22,7 +23,7 @@ from .._methods import (
     prepared,
 )
 from .._results import RESULTS, first_failure
-from .._system import AbstractSystem, State
+from .._system import AbstractSystem, State, has_internal
 from .._types import Control, Coordinates, DType, RealScalarLike, Rows, Velocity
 from .branches import begun, counted, is_switched, near, turning, with_angles, with_rows
 
@@ -56,6 +57,7 @@ class Stepper(eqx.Module):
 
     def __check_init__(self):
         check_scheme(self.scheme, self.enforcement)
+        check_internal(self.system, self.enforcement, self.scheme)
 
     @checked
     def init(
@@ -81,7 +83,7 @@ class Stepper(eqx.Module):
         **Raises:** `ValueError` for functions of the system that return wrong shapes or types."""
         dtype = state.q.dtype
         t, tolerance = jnp.asarray(state.t, dtype), jnp.asarray(start_tolerance, dtype)
-        start = t, state.q, state.v, tolerance, state.angles
+        start = t, state.q, state.v, tolerance, state.angles, state.z
         if not check:
             return _start(self, *start)
         system = self.system
@@ -145,7 +147,7 @@ class Stepper(eqx.Module):
     def problem(self, state: StepperState, control: Control | None = None) -> SimulationProblem:
         """The problem with the rows that acted in the step before, near the angles there."""
         problem = with_angles(self._problem(control, state.q.dtype), state.angles)
-        return with_rows(problem, state.active)
+        return with_rows(problem, state.active).holding(state.z)
 
     def _problem(self, control: Control | None, dtype: DType) -> SimulationProblem:
         """The problem with all rows."""
@@ -163,7 +165,7 @@ def with_scheme(
     """The problem, whose arrays are of this dtype, with this scheme or the default of its method,
     set up for our loop or for diffrax."""
     if scheme is None:
-        scheme = problem.enforcement.default_scheme if controller is None else diffrax.Tsit5()
+        scheme = default_scheme(problem, adaptive=controller is not None)
     if scheme is None:
         return problem
     scheme = prepared(scheme, controller, dtype, problem.equations.in_blocks)
@@ -177,18 +179,19 @@ def checked_start(
     v: Velocity,
     tolerance: Array,
     angles: Float[Array, " angles"] | None = None,
+    z: Float[Array, " nz"] | None = None,
     in_range: Array | None = None,
 ) -> StepperState:
     """The start of a motion whose first step follows in the same program, for arrays of one dtype.
     The verdict lacks what this step judges itself. `in_range`: whether the parameters are in their
     ranges."""
     system, enforcement = stepper.system, stepper.enforcement
-    check_system(system, None, q, v, with_force=False)
+    check_system(system, None, q, v, with_force=False, with_internal=True)
     if not equations(system).in_blocks:
         check_gaps(system, q, v)
     if not enforcement.unilateral:
         check_no_gaps(system, q, type(enforcement).__name__)
-    start = _start(stepper, t, q, v, tolerance, angles)
+    start = _start(stepper, t, q, v, tolerance, angles, z)
     result = first_failure(_start_result(stepper.problem(start), start, tolerance), start.result)
     if in_range is not None:
         allowed = RESULTS.where(in_range, RESULTS.successful, RESULTS.invalid_parameter)
@@ -196,7 +199,7 @@ def checked_start(
     return start.replace(result=result)
 
 
-def _start(stepper: Stepper, t, q, v, tolerance, angles) -> StepperState:
+def _start(stepper: Stepper, t, q, v, tolerance, angles, z) -> StepperState:
     """The state at the start of a motion, unchecked."""
     here = turning(stepper.system, q, v, angles)
     angles = None if here is None else here.angle
@@ -205,6 +208,9 @@ def _start(stepper: Stepper, t, q, v, tolerance, angles) -> StepperState:
         active = system.switch(q, v, t, jnp.zeros(equations(system).row_count(t, q, v), bool))
     problem = with_rows(with_angles(stepper._problem(None, q.dtype), angles), active)
     start = stepper.enforcement.init(problem, t, q, v).replace(active=active, angles=angles)
+    z = initial_internal(system, z, q.dtype)
+    if z is not None:
+        start = stepper.enforcement.anew(problem, start.replace(z=z))
     return stepper.enforcement.with_start_tolerance(start, tolerance)
 
 
@@ -212,13 +218,13 @@ def _step(stepper: Stepper, state: StepperState, h: Array, control: Control | No
     problem = stepper._problem(control, state.q.dtype)
     problem, start, verdicts = begun(problem, state, h)
     t, lost = state.later(h)
-    step = problem.enforcement.step(problem, start, t)
+    step = problem.enforcement.advance(problem, start, t)
     verdicts.append(step.result)
     if stepper.drift_tolerance is not None:
         within = jnp.all(step.start_phi <= stepper.drift_tolerance)
         verdicts.append(RESULTS.where(within, RESULTS.successful, RESULTS.drift))
     new = step.state
-    good = finite((new.q, new.v, new.multipliers, new.contacts))
+    good = finite((new.q, new.v, new.multipliers, new.contacts, new.z))
     verdicts.append(RESULTS.where(good, RESULTS.successful, RESULTS.nonfinite_state))
     result = first_failure(state.result, *verdicts)
     good = result == RESULTS.successful
@@ -240,6 +246,71 @@ def check_scheme(scheme: diffrax.AbstractSolver | None, enforcement: AbstractEnf
             f"Argument `scheme` must be of one vector field, but `{type(scheme).__name__}` splits "
             "it in two or adds noise: use e.g. `mbd.methods.SemiImplicitEuler()` or `mbd.RK4()`."
         )
+
+
+def check_internal(
+    system: AbstractSystem,
+    enforcement: AbstractEnforcement,
+    scheme: diffrax.AbstractSolver | None,
+) -> None:
+    """Check that the method and the scheme suit the internal states of a system, or their absence.
+
+    **Raises:** `ValueError`."""
+    own = isinstance(scheme, AdditiveRungeKutta)
+    if own and not enforcement.continuous:
+        raise ValueError(
+            f"`AdditiveRungeKutta` is a scheme for continuous methods, and "
+            f"`{type(enforcement).__name__}` moves internal states by itself: leave out `scheme`."
+        )
+    if not has_internal(system):
+        if own:
+            raise ValueError(
+                f"`AdditiveRungeKutta` treats internal states apart, but "
+                f"{type(system).__name__} has none: leave out `scheme`."
+            )
+        return
+    if not enforcement.takes_internal:
+        raise ValueError(
+            f"`{type(enforcement).__name__}` moves q and v only, but {type(system).__name__} has "
+            "internal states: use e.g. `mbd.GeneralisedAlpha()` or `mbd.UdwadiaKalaba()`."
+        )
+
+
+def initial_internal(
+    system: AbstractSystem, z: Float[Array, " nz"] | None, dtype: DType
+) -> Float[Array, " nz"] | None:
+    """The internal states z of a start, or by default those of the system.
+
+    **Raises:** `ValueError` for a wrong number of them."""
+    own = system.initial_internal
+    if own is None:
+        if z is not None:
+            raise ValueError(
+                f"The state has internal states `z`, but {type(system).__name__} has none."
+            )
+        return None
+    own = jnp.asarray(own, dtype)
+    if own.ndim != 1 or not own.size:
+        raise ValueError(
+            f"`initial_internal` of {type(system).__name__} must be a vector of at least one "
+            f"number, or `None`, but has shape {own.shape}."
+        )
+    if z is None:
+        return own
+    if z.shape != own.shape:
+        raise ValueError(
+            f"`z` of the state must have shape {own.shape}, as `initial_internal` of "
+            f"{type(system).__name__}, but has {z.shape}."
+        )
+    return z.astype(dtype)
+
+
+def default_scheme(problem: SimulationProblem, adaptive: bool) -> diffrax.AbstractSolver | None:
+    """The scheme of a method for this system."""
+    default = problem.enforcement.default_scheme
+    if problem.enforcement.continuous and has_internal(problem.system):
+        return AdditiveRungeKutta()
+    return diffrax.Tsit5() if adaptive else default
 
 
 def as_control(u: PyTree, dtype: DType) -> Any:
@@ -273,8 +344,8 @@ def _start_result(
 
 
 @as_one_program
-def _compiled_init(stepper, t, q, v, tolerance, angles, in_range):
-    start = checked_start(stepper, t, q, v, tolerance, angles, in_range)
+def _compiled_init(stepper, t, q, v, tolerance, angles, z, in_range):
+    start = checked_start(stepper, t, q, v, tolerance, angles, z, in_range)
     verdict = stepper.enforcement.start_result(stepper.problem(start), start)
     return start.replace(result=first_failure(start.result, verdict))
 

@@ -83,7 +83,7 @@ class Live:
             )
         self._stepper, self.mechanism = stepper, stepper.system
         given = self.mechanism.state() if state is None else state
-        self._start = State(given.t, given.q, given.v, angles=given.angles)
+        self._start = State(given.t, given.q, given.v, angles=given.angles, z=given.z)
         self.dt, self.speed, self._fps, self._control = dt, speed, fps, control
         bounds = {name: _bounds("controls", name, x) for name, x in (controls or {}).items()}
         self.controls = {name: min(max(0.0, low), high) for name, (low, high) in bounds.items()}

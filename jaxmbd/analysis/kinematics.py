@@ -236,7 +236,7 @@ def _prepared(caller: str, system: AbstractSystem, state: State, drive: Any) -> 
     **Raises:** `ValueError`."""
     check_no_nan(system=system, state=state)
     dtype = state.q.dtype
-    check_system(system, None, state.q, state.v, with_force=False)
+    check_system(system, None, state.q, state.v, with_force=False, with_internal=True)
     t = jax.ShapeDtypeStruct((), dtype)
     if jax.eval_shape(system.nonholonomic, state.q, state.v, t).size:
         raise ValueError(

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from .._checks import with_dtype
+from .._checks import check_no_internal, with_dtype
 from .._compiler import need_known, picked, to_jax
 from .._inputs import at_least, checked, not_negative_or_infinite, positive
 from .._methods import (
@@ -282,6 +282,7 @@ def first_nonfinite(
             path, entry = bad[0]
             return NonfiniteOrigin(f"the given `{name}{path}`", entry=entry)
 
+    check_no_internal(system)
     dtype = state.q.dtype
     stepper = Stepper(system, enforcement, scheme, projection)
     stepper, control = with_dtype((stepper, control), dtype)

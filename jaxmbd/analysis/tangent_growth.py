@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
-from .._checks import check_no_nan, with_dtype
+from .._checks import check_no_internal, check_no_nan, with_dtype
 from .._compiler import array_namespace, is_known, picked, refuted, to_jax
 from .._inputs import at_least, checked, not_negative_or_infinite, positive
 from .._methods import AbstractEnforcement, Projection, StepperState
@@ -205,6 +205,7 @@ def tangent_growth(
     for smooth dynamical systems and for Hamiltonian systems, Meccanica 15, part 2.
     """
     check_no_nan(system=system, control=control, enforcement=enforcement, state=state)
+    check_no_internal(system)
     dtype = state.q.dtype
     stepper = Stepper(system, enforcement, scheme, projection)
     stepper, control = with_dtype((stepper, control), dtype)

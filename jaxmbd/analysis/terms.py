@@ -13,7 +13,7 @@ import numpy as np
 from jax.experimental import checkify
 from jaxtyping import Array, Bool, PyTree
 
-from .._equations import equations
+from .._equations import equations, inputs
 from .._linalg import dense
 from .._mechanism import Mechanism, Stack, frame_poses, frame_twists, linearised
 from .._methods import SimulationProblem, free_field, motion_at
@@ -52,7 +52,7 @@ def terms(problem: SimulationProblem) -> dict[str, Term]:
         "`control`": control,
         "`qdot`": lambda p, at: p.system.qdot(at.q, at.v),
         "`mass_matrix`": lambda p, at: p.system.mass_matrix(at.q),
-        "`force`": lambda p, at: p.system.force(*at, control(p, at)),
+        "`force`": lambda p, at: p.system.force(*at, *inputs(p.control, *at)),
         "`nonideal_force`": lambda p, at: p.system.nonideal_force(at.q, at.v, at.t),
         "`constraint`": lambda p, at: equations(p.system).positions(at.t, at.q),
         "`nonholonomic`": lambda p, at: p.system.nonholonomic(at.q, at.v, at.t),

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from .._checks import check_system
+from .._checks import check_no_internal, check_system
 from .._compiler import as_one_program, compiled_quickly, picked, to_jax, with_strong_types
 from .._equations import equations
 from .._inputs import Numbers, conform, finite
@@ -187,6 +187,7 @@ def _states(
         found.append(state)
         if len(rows) == 1:
             continue
+        check_no_internal(system)
         if shooting.starts is None:
             guesses = _simulated(system, state, record, record.time[rows[1:]], options)
         else:
@@ -224,7 +225,12 @@ def _given_start(system: AbstractSystem, record: Record) -> State:
     state = conform(what, state, State)
     for x in (state.q, state.v):
         finite(what, x, shape=None)
-    check_system(system, record.control, state.q, state.v)
+    check_system(system, record.control, state.q, state.v, with_internal=True)
+    if state.z is not None:
+        raise ValueError(
+            f"{what} has internal states `z`: give them as `initial_internal` of the system, whose "
+            "parameters they then are."
+        )
     return state
 
 

@@ -13,6 +13,8 @@ from .bushing import Bushing as Bushing
 from .coordinate import AbstractCoordinateForce as AbstractCoordinateForce
 from .coordinate import CoordinateActuator as CoordinateActuator
 from .coordinate import CoordinateSpring as CoordinateSpring
+from .internal import DCMotor as DCMotor
+from .internal import LuGreFriction as LuGreFriction
 from .loads import AbstractLoad as AbstractLoad
 from .loads import Drag as Drag
 from .loads import PointForce as PointForce

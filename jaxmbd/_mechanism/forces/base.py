@@ -2,6 +2,7 @@
 
 import abc
 from collections.abc import Callable, Sequence
+from typing import ClassVar
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -20,16 +21,40 @@ from .signal import as_tree
 
 class AbstractForceElement(AbstractElement):
     """Forces and torques on frames of any number of bodies, the base of all forces of a
-    `Mechanism`. For action and reaction between two bodies, `AbstractForce` is the simpler base."""
+    `Mechanism`. For action and reaction between two bodies, `AbstractForce` is the simpler base.
+
+    An element may have states of its own, z' = internal(poses, twists, t, u, z), such as the
+    current of a motor: name them in `internal_names`, and write `internal` and `initial_internal`.
+    """
 
     glyphs = (Glyph.PULL,)
+    internal_names: ClassVar[tuple[str, ...]] = ()
 
     @abc.abstractmethod
     def wrenches(
         self, poses: tuple[Pose, ...], twists: tuple[Twist, ...], t: RealScalarLike, u: PyTree
     ) -> tuple[Wrench, ...]:
         """A `Wrench` for each frame, at the world poses and twists of all frames, the time and the
-        control (`None` without one). A pure function."""
+        control (`None` without one), and with internal states also for z, the last argument. A
+        pure function."""
+
+    @property
+    def initial_internal(self) -> Float[Array, " nz"]:
+        """The internal states at the start of a motion whose state does not say. Default: 0."""
+        return jnp.zeros(len(self.internal_names), self.frames[0].position.dtype)
+
+    def internal(
+        self,
+        poses: tuple[Pose, ...],
+        twists: tuple[Twist, ...],
+        t: RealScalarLike,
+        u: PyTree,
+        z: Float[Array, " nz"],
+    ) -> Float[Array, " nz"]:
+        """z' of the internal states."""
+        raise NotImplementedError(
+            f"`{type(self).__name__}` has `internal_names`, but no method that returns their rates."
+        )
 
     @property
     def inertance(self) -> Float[Array, ""] | None:
@@ -48,9 +73,10 @@ class AbstractForceElement(AbstractElement):
         twists: tuple[Twist, ...],
         t: RealScalarLike,
         u: PyTree = None,
+        *z: Float[Array, " nz"],
     ) -> Float[Array, ""]:
         """The power sum_i F_i . v_i + T_i . omega_i of the element on the bodies [W]."""
-        wrenches = self.wrenches(poses, twists, t, u)
+        wrenches = self.wrenches(poses, twists, t, u, *z)
         parts = [
             dot(w.force, twist.linear) + dot(w.torque, twist.angular)
             for w, twist in zip(wrenches, twists, strict=True)
@@ -76,12 +102,12 @@ class AbstractForce(AbstractConnector, AbstractForceElement):
         self, a: Pose, b: Pose, twist_a: Twist, twist_b: Twist, t: RealScalarLike, u: PyTree
     ) -> Wrench:
         """The wrench on frame b, at the world poses and twists of both frames, the time and the
-        control (`None` without one). A pure function. The opposite wrench acts on body a, at the
-        same point."""
+        control (`None` without one), and with internal states also for z, the last argument. A pure
+        function. The opposite wrench acts on body a, at the same point."""
 
-    def wrenches(self, poses, twists, t, u):
+    def wrenches(self, poses, twists, t, u, *z):
         (a, b), (twist_a, twist_b) = poses, twists
-        on_b = self.wrench(a, b, twist_a, twist_b, t, u)
+        on_b = self.wrench(a, b, twist_a, twist_b, t, u, *z)
         arm = b.position - a.position
         return Wrench(-on_b.force, -on_b.torque_about(arm)), on_b
 

@@ -32,7 +32,8 @@ from .signal import AbstractSignal, SignalLike, as_signal, as_tree, control_entr
 class AbstractCoordinateForce(AlongCoordinate, AbstractForceElement):
     """A force or torque along a scalar coordinate, by a law of the coordinate and its rate.
 
-    For a new law, write a subclass with `force`. If it stores energy, write `stored` too.
+    For a new law, write a subclass with `force`. If it stores energy, write `stored` too. If it has
+    states of its own, name them in `internal_names`, and write `internal_rate`.
 
     **Fields:** `name`; `coordinate`.
     """
@@ -42,7 +43,22 @@ class AbstractCoordinateForce(AlongCoordinate, AbstractForceElement):
         self, x: Float[Array, ""], rate: Float[Array, ""], t: RealScalarLike, u: PyTree
     ) -> Float[Array, ""]:
         """The force or torque along the coordinate x [N or N m], at x [m or rad], its rate
-        [m/s or rad/s], the time and the control (`None` without one). A pure function."""
+        [m/s or rad/s], the time and the control (`None` without one), and with internal states also
+        for z, the last argument. A pure function."""
+
+    def internal_rate(
+        self,
+        x: Float[Array, ""],
+        rate: Float[Array, ""],
+        t: RealScalarLike,
+        u: PyTree,
+        z: Float[Array, " nz"],
+    ) -> Float[Array, " nz"]:
+        """z' of the internal states."""
+        raise NotImplementedError(
+            f"`{type(self).__name__}` has `internal_names`, but no method "
+            "`internal_rate(x, rate, t, u, z)` that returns their rates."
+        )
 
     def stored(self, x: Float[Array, ""]) -> Float[Array, ""]:
         """The potential energy at x [J]. Default: 0."""
@@ -53,10 +69,16 @@ class AbstractCoordinateForce(AlongCoordinate, AbstractForceElement):
         """Whether the force depends on x, or on its rate only. Default: on x."""
         return True
 
-    def wrenches(self, poses, twists, t, u):
+    def wrenches(self, poses, twists, t, u, *z):
+        return self._along(poses, self.force(*self._moving(poses, twists), t, u, *z))
+
+    def internal(self, poses, twists, t, u, z):
+        return self.internal_rate(*self._moving(poses, twists), t, u, z)
+
+    def _moving(self, poses, twists) -> tuple[Float[Array, ""], Float[Array, ""]]:
+        """The coordinate, 0 if it does not matter, and its rate."""
         rate = self.coordinate.rate(poses, twists)
-        x = self.coordinate.value(poses) if self.measures else jnp.zeros_like(rate)
-        return self._along(poses, self.force(x, rate, t, u))
+        return self.coordinate.value(poses) if self.measures else jnp.zeros_like(rate), rate
 
     def _along(self, poses, force: Float[Array, ""]) -> tuple[Wrench, ...]:
         return tuple(wrench.times(force) for wrench in self.coordinate.directions(poses))
@@ -174,7 +196,8 @@ class CoordinateSpring(AbstractCoordinateForce):
         elastic = 0.0 if self.stiffness is None else self.stiffness * s
         return self._other(s, rate, t, u) - elastic
 
-    def wrenches(self, poses, twists, t, u):
+    def wrenches(self, poses, twists, t, u, *z):
+        del z
         k, rest, pull = self.stiffness, self.rest, self.coordinate.pull(poses)
         if k is None or pull is None or (rest is not None and rest.ndim):
             return AbstractCoordinateForce.wrenches(self, poses, twists, t, u)

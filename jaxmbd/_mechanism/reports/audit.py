@@ -123,15 +123,16 @@ def audit(mechanism: Mechanism, sol: Solution, control: Control | None = None) -
             f"{int(np.sum(failed))} of {np.size(failed)} motions failed, and what is held after a "
             "failure has no balance. See `sol.result`, and give the motions that succeeded."
         )
-    return _audit(mechanism, control, t, q, v, lam, sol.angles)
+    return _audit(mechanism, control, t, q, v, lam, sol.angles, sol.z)
 
 
 @eqx.filter_jit
-def _audit(whole, control, t, q, v, multipliers, angles) -> Audit:
-    def one(t, q, v, lam, *angles):
+def _audit(whole, control, t, q, v, multipliers, angles, z) -> Audit:
+    def one(t, q, v, lam, *more):
+        *angles, z = more if internal else (*more, None)
         mechanism = whole.near(*angles) if angles else whole
         u = None if control is None else control(t, q, v)
-        state = State(t, q, v)
+        state = State(t, q, v, z=z)
         elements = powers(mechanism, state, u)
         supplied = -_sum({name: x.lost for name, x in elements.items()}, t)
         momentum, angular_momentum, center = _momenta(mechanism, q, v)
@@ -149,7 +150,8 @@ def _audit(whole, control, t, q, v, multipliers, angles) -> Audit:
         )
 
     counted = [] if angles is None else [(angles, 1)]
-    found = batched(one, (t, 0), (q, 1), (v, 1), (multipliers, 1), *counted)
+    internal = [] if z is None else [(z, 1)]
+    found = batched(one, (t, 0), (q, 1), (v, 1), (multipliers, 1), *counted, *internal)
     work = _integral(t, found["supplied"] + found["constraint_power"])
     return Audit(t=t, work=work, **found)
 

@@ -119,15 +119,16 @@ def generalised_forces(
     for name, wrench in wrenches.items():
         mechanism.tables.column(name)
         wrenches[name] = Wrench(*(jnp.asarray(x, q.dtype) for x in wrench))
-    found = _generalised(mechanism, tuple(joints), t, q, v, u, wrenches)
+    z = getattr(state, "z", None)
+    found = _generalised(mechanism, tuple(joints), t, q, v, z, u, wrenches)
     return raise_failure(found, found.result) if throw else found
 
 
 @eqx.filter_jit
-def _generalised(mechanism, joints, t, q, v, u, wrenches) -> GeneralisedForces:
+def _generalised(mechanism, joints, t, q, v, z, u, wrenches) -> GeneralisedForces:
     names, pushes = list(wrenches), list(wrenches.values())
 
-    def one(t, q, v, *pushes):
+    def one(t, q, v, z, *pushes):
         still = jnp.zeros_like(v)
         coordinates = [mechanism.joint_coordinates(q, name).shape[0] for name in joints]
         starts = np.cumsum(coordinates, dtype=int) - np.array(coordinates, int)
@@ -153,7 +154,9 @@ def _generalised(mechanism, joints, t, q, v, u, wrenches) -> GeneralisedForces:
             own = zip(joints, starts, coordinates, strict=True)
             return {name: Q[start : start + k] for name, start, k in own}
 
-        elements = {name: by_joint(Q) for name, Q in _of_elements(mechanism, t, q, v, u, B).items()}
+        elements = {
+            name: by_joint(Q) for name, Q in _of_elements(mechanism, t, q, v, z, u, B).items()
+        }
         given = {}
         for name, push in zip(names, pushes, strict=True):
             moved = jax.vmap(lambda b, name=name: mechanism.twist(b, name), in_axes=1)(B)
@@ -167,29 +170,34 @@ def _generalised(mechanism, joints, t, q, v, u, wrenches) -> GeneralisedForces:
     flat = [x for push in pushes for x in push]
 
     def of_arrays(t, q, v, *flat):
+        flat, z = (flat[:-1], flat[-1]) if internal else (flat, None)
         pairs = zip(flat[::2], flat[1::2], strict=True)
-        return one(t, q, v, *(Wrench(*pair) for pair in pairs))
+        return one(t, q, v, z, *(Wrench(*pair) for pair in pairs))
 
+    internal = z is not None
+    flat = [*flat, z] if internal else flat
     return batched(of_arrays, (t, 0), (q, 1), (v, 1), *((x, 1) for x in flat))
 
 
-def _of_elements(mechanism, t, q, v, u, B) -> dict[str, Array]:
+def _of_elements(mechanism, t, q, v, z, u, B) -> dict[str, Array]:
     """Name of each force element -> the power of its forces on the velocities in the columns of
     B."""
 
-    def of_element(element, qs, vs, moved):
+    def of_element(element, qs, vs, moved, *z):
         poses, twists = frame_poses(element, qs), frame_twists(element, qs, moved)
-        wrenches = element.wrenches(poses, frame_twists(element, qs, vs), t, u)
+        wrenches = element.wrenches(poses, frame_twists(element, qs, vs), t, u, *z)
         pairs = zip(wrenches, twists, strict=True)
         powers = [dot(w.force, x.linear) + dot(w.torque, x.angular) for w, x in pairs]
         return sum(powers, jnp.zeros((), q.dtype))
 
     found: dict[int, tuple[str, Array]] = {}
-    for forces in mechanism.force_stacks:
-        over_columns = jax.vmap(
-            lambda b, forces=forces: mechanism.tables.map(forces, of_element, q, v, b), 1
-        )
-        values = over_columns(B)
+    parts = mechanism.internal_parts(z, q.dtype)
+    for forces, own in zip(mechanism.force_stacks, parts, strict=True):
+
+        def powers(b, forces=forces, own=own):
+            return mechanism.tables.map(forces, of_element, q, v, b, own=own)
+
+        values = jax.vmap(powers, 1)(B)
         for i, place in enumerate(forces.places):
             found[place] = forces.names[i], values[:, i]
     return dict(found[place] for place in sorted(found))

@@ -1,0 +1,205 @@
+"""Forces along scalar coordinates with states of their own: a motor with its current, friction with
+bristles."""
+
+from typing import Annotated, ClassVar
+
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from ..._checks import check_ordered
+from ..._compiler import refuted, to_jax
+from ..._inputs import Number, Numbers, Shape, checked, not_negative, number, positive
+from ..scalar_coordinates import AbstractScalarCoordinate, AlongCoordinate
+from .coordinate import AbstractCoordinateForce
+from .signal import AbstractSignal, FromControl, SignalLike, as_signal, read
+
+
+class DCMotor(AbstractCoordinateForce):
+    """A motor with a winding, driven by a voltage, along a scalar coordinate x. With the current i,
+    its internal state,
+
+        inductance i' = voltage - resistance i - gear constant x',
+        force or torque = gear constant i - gear^2 rotor_inertia x''.
+
+    The rotor turns `gear` times as fast as the coordinate. `constant` is both the torque per
+    ampere and the voltage per speed: what the winding takes from one side, voltage times current,
+    less its heat resistance i^2 and what it stores, inductance i^2 / 2, the other side gets. The
+    time constant inductance / resistance may be far shorter than the step.
+
+        motor = mbd.forces.DCMotor(
+            "motor", mbd.OfJoint("hinge"), resistance=2.0, inductance=1e-3, constant=0.05, gear=50.0
+        )
+        sol = mbd.simulate(mechanism, method, state, t1=1.0, dt=1e-3, control=volts)
+        current = mechanism.internal_of(sol.z, "motor")[:, 0]
+
+    **Fields:** `name`; `coordinate`; `resistance` [ohm]; `inductance` [H]; `constant` [N m/A, which
+    is V s/rad]; `gear` [rad/rad or rad/m]; `voltage` [V]: an `AbstractSignal`, by default entry 0 of
+    the control; `limits`: lower and upper limit of the voltage, or `None`; `rotor_inertia` before
+    the gear [kg m^2], part of M, or `None`; `current` at the start [A].
+    """
+
+    internal_names: ClassVar[tuple[str, ...]] = ("current",)
+
+    resistance: Float[Array, ""]
+    inductance: Float[Array, ""]
+    constant: Float[Array, ""]
+    gear: Float[Array, ""]
+    voltage: AbstractSignal
+    limits: Float[Array, "2"] | None
+    rotor_inertia: Float[Array, ""] | None
+    current: Float[Array, ""]
+
+    @checked
+    def __init__(
+        self,
+        name: str,
+        coordinate: AbstractScalarCoordinate,
+        *,
+        resistance: Annotated[Number, positive],
+        inductance: Annotated[Number, positive],
+        constant: Number,
+        gear: Number = 1.0,
+        voltage: SignalLike | None = None,
+        limits: Annotated[Numbers, Shape([2]), number] | None = None,
+        rotor_inertia: Annotated[Number, not_negative] | None = None,
+        current: Number = 0.0,
+    ):
+        """**Arguments:** the fields. `voltage` may be a number, a function of the time, or an
+        `AbstractSignal` such as `FromControl(2)`.
+
+        **Raises:** `ValueError` for a resistance or an inductance that is not positive, a negative
+        `rotor_inertia`, and a lower limit above the upper one."""
+        AlongCoordinate.__init__(self, name, coordinate)
+        dtype = coordinate.dtype
+        self.resistance, self.inductance, self.constant, self.gear, self.current = (
+            to_jax(x, dtype) for x in (resistance, inductance, constant, gear, current)
+        )
+        signal = FromControl(0) if voltage is None else voltage
+        self.voltage = as_signal(self._of_voltage, signal, dtype)
+        self.limits, self.rotor_inertia = (
+            None if x is None else to_jax(x, dtype) for x in (limits, rotor_inertia)
+        )
+        if self.limits is not None:
+            check_ordered(f'`limits` of DCMotor "{name}"', self.limits)
+
+    @property
+    def glyphs(self):
+        return (self.coordinate.actuator_glyph,)
+
+    @property
+    def _of_voltage(self) -> str:
+        return f'`voltage` of DCMotor "{self.name}"'
+
+    @property
+    def initial_internal(self):
+        return self.current[None]
+
+    def internal_rate(self, x, rate, t, u, z):
+        voltage = read(self._of_voltage, self.voltage, t, u, z.dtype)
+        if self.limits is not None:
+            voltage = jnp.clip(voltage, self.limits[0], self.limits[1])
+        return (voltage - self.resistance * z - self.gear * self.constant * rate) / self.inductance
+
+    def force(self, x, rate, t, u, z):  # pyright: ignore[reportIncompatibleMethodOverride]
+        return self.gear * self.constant * z[0]
+
+    @property
+    def inertance(self):
+        if self.rotor_inertia is None:
+            return None
+        return self.gear * self.gear * self.rotor_inertia
+
+    @property
+    def measures(self):
+        return False
+
+
+class LuGreFriction(AbstractCoordinateForce):
+    """Friction along a scalar coordinate x that sticks: the surfaces touch by bristles, which bend
+    by z, the internal state [m or rad], and slip when they are bent too far. The force is -F,
+
+        F = stiffness z + damping z' + viscous x',
+        z' = x' - stiffness |x'| z / g(x'),
+        g = dry + (static - dry) exp(-(x' / speed)^2).
+
+    At rest F is what holds, up to `static`: x moves by F / stiffness and does not creep under a
+    constant load. (Under one that oscillates it may creep, as this model is known for.) Sliding at a constant rate, F = g sign(x') + viscous x', so friction falls from
+    `static` to `dry` around `speed` (Stribeck's effect). `dry` and `static` are given forces, and do
+    not depend on the load of a joint.
+
+    Bristles are fast, and integrated implicitly. But methods at velocity level and explicit schemes
+    take x' and z in turn, so their step must stay below 2 sqrt(m / stiffness), where m is the mass
+    that moves with x, and below 2 m / damping. `GeneralisedAlpha` has no such limit, nor have
+    implicit schemes such as `diffrax.Kvaerno5()`.
+
+    Choose `damping` of the order of sqrt(stiffness m), so that bristles do not ring. Much more may
+    supply energy where x' passes through 0.
+
+    **Fields:** `name`; `coordinate`; `dry`, `static` [N or N m]; `speed` [m/s or rad/s];
+    `stiffness` [N/m or N m/rad] and `damping` [N s/m or N m s/rad] of the bristles; `viscous`
+    [N s/m or N m s/rad]; `deflection` of the bristles at the start [m or rad].
+
+    Reference: Canudas de Wit, Olsson, Åström and Lischinsky (1995), A new model for control of
+    systems with friction, IEEE Transactions on Automatic Control 40.
+    """
+
+    internal_names: ClassVar[tuple[str, ...]] = ("deflection",)
+
+    dry: Float[Array, ""]
+    static: Float[Array, ""]
+    speed: Float[Array, ""]
+    stiffness: Float[Array, ""]
+    damping: Float[Array, ""]
+    viscous: Float[Array, ""]
+    deflection: Float[Array, ""]
+
+    @checked
+    def __init__(
+        self,
+        name: str,
+        coordinate: AbstractScalarCoordinate,
+        *,
+        dry: Annotated[Number, positive],
+        stiffness: Annotated[Number, positive],
+        damping: Annotated[Number, not_negative],
+        static: Annotated[Number, positive] | None = None,
+        speed: Annotated[Number, positive] = 1e-2,
+        viscous: Annotated[Number, not_negative] = 0.0,
+        deflection: Number = 0.0,
+    ):
+        """**Arguments:** the fields. `static` is by default `dry`.
+
+        **Raises:** `ValueError` for a coefficient that is out of its range, and for `static` below
+        `dry`."""
+        AlongCoordinate.__init__(self, name, coordinate)
+        dtype = coordinate.dtype
+        values = dry, dry if static is None else static, speed, stiffness, damping, viscous
+        self.dry, self.static, self.speed, self.stiffness, self.damping, self.viscous = (
+            to_jax(x, dtype) for x in values
+        )
+        self.deflection = to_jax(deflection, dtype)
+        if refuted(lambda dry, static: dry <= static, self.dry, self.static):
+            raise ValueError(
+                f'`static` of LuGreFriction "{name}" must not be below `dry`, but they are '
+                f"{float(self.static):.6g} and {float(self.dry):.6g}."
+            )
+
+    @property
+    def glyphs(self):
+        return (self.coordinate.spring_glyph,)
+
+    @property
+    def initial_internal(self):
+        return self.deflection[None]
+
+    def internal_rate(self, x, rate, t, u, z):
+        falling = (self.static - self.dry) * jnp.exp(-jnp.square(rate / self.speed))
+        return rate - self.stiffness * jnp.abs(rate) / (self.dry + falling) * z
+
+    def force(self, x, rate, t, u, z):  # pyright: ignore[reportIncompatibleMethodOverride]
+        bending = self.internal_rate(x, rate, t, u, z)[0]
+        return -(self.stiffness * z[0] + self.damping * bending + self.viscous * rate)
+
+    @property
+    def measures(self):
+        return False
