@@ -114,9 +114,9 @@ def check_no_internal(system: AbstractSystem) -> None:
     **Raises:** `ValueError`."""
     if has_internal(system):
         raise ValueError(
-            f"{type(system).__name__} has internal states, with which only `simulate` and `Stepper` "
-            "deal so far, and what runs them: leave out the elements that have some, or replace "
-            "them by a law of (t, q, v, u)."
+            f"{type(system).__name__} has internal states, with which only `simulate` and "
+            "`Stepper` deal so far, and what runs them: leave out the elements that have some, or "
+            "replace them by a law of (t, q, v, u)."
         )
 
 

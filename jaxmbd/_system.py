@@ -120,7 +120,7 @@ class AbstractSystem(Extensible):
         self, t: RealScalarLike, q: Coordinates, v: Velocity, u: PyTree, z: Float[Array, " nz"]
     ) -> Float[Array, " nz"]:
         """z' of the internal states, shape `(nz,)`."""
-        raise NotImplementedError(
+        raise TypeError(
             f"`{type(self).__name__}` has `initial_internal`, but no method "
             "`internal(t, q, v, u, z)` that returns their rates."
         )

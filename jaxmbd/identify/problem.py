@@ -322,7 +322,9 @@ def _labels(
     def read(name, member):
         control = control_of(parts, jnp.array(0))
         t = jnp.asarray(state.t, state.q.dtype)
-        value = member(Sample(system=system, control=control, t=t, q=state.q, v=state.v))
+        z = system.initial_internal
+        z = None if z is None else jnp.asarray(z, state.q.dtype)
+        value = member(Sample(system, control, t, state.q, state.v, z))
         return conform(f'reading of sensor "{name}"', value, Numbers)
 
     found = []

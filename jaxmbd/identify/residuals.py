@@ -180,16 +180,18 @@ class PartSimulation(eqx.Module):
         # The velocities of impulsive methods jump at steps.
         smooth = self.enforcement.continuous
         s = self.steps * (parts.time[k] - parts.t0[k]) / duration
+        nq, end = state.q.shape[0], state.q.shape[0] + state.v.shape[0]
         x = interpolated(sol.ys, s, points=6 if smooth else 2)
 
         def read(t, x):
-            q, v = jnp.split(x, [state.q.shape[0]])
-            return jnp.ravel(self.sensor(Sample(system=system, control=control, t=t, q=q, v=v)))
+            q, v, *z = jnp.split(x, [nq, end] if x.size > end else [nq])
+            sample = Sample(system, control, t, q, v, z[0] if z else None)
+            return jnp.ravel(self.sensor(sample))
 
         readings = jax.vmap(read)(parts.time[k], x)
         residuals = parts.weights[k] * (readings - parts.measured[k])
         result = first_failure(start_result, sol.result)
-        return PartMotion(residuals, sol.ys[0], sol.ys[-1], readings, result)
+        return PartMotion(residuals, sol.ys[0, :end], sol.ys[-1, :end], readings, result)
 
     def _start(self, system, own, data: Data, k) -> tuple[State, RESULTS]:
         t0 = data.parts.t0[k]
@@ -206,7 +208,8 @@ class PartSimulation(eqx.Module):
 
 def _state_vector(t, state, system):
     del t, system
-    return jnp.concatenate([state.q, state.v])
+    internal = [] if state.z is None else [state.z]
+    return jnp.concatenate([state.q, state.v, *internal])
 
 
 class Residuals(eqx.Module):

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from .._coordinates import cross, quaternion_conjugate, quaternion_rotate
+from .._equations import carrying
 from .._extensible import Extensible
 from .._inputs import checked
 from .._mechanism import Mechanism, joint_rates, reactions
@@ -20,7 +21,7 @@ from .._types import Coordinates, RealScalarLike, Rows, Velocity
 class Sample(AbstractStates):
     """A moment of a simulated motion, the input of sensors.
 
-    **Fields:** `system`, `control`, `t`, `q`, `v`.
+    **Fields:** `system`, `control`, `t`, `q`, `v`; `z`: the internal states, `None` without any.
     """
 
     system: AbstractSystem
@@ -28,6 +29,7 @@ class Sample(AbstractStates):
     t: RealScalarLike
     q: Coordinates
     v: Velocity
+    z: Float[Array, " nz"] | None = None
 
     @property
     def u(self) -> Any:
@@ -47,7 +49,8 @@ class Sample(AbstractStates):
     @property
     def _motion(self) -> Motion:
         method = LagrangeMultipliers()
-        here = point(self.system, self.control, self.t, self.q, self.v)
+        control = carrying(self.control, self.z)
+        here = point(self.system, control, self.t, self.q, self.v)
         return method.motion(here, method.factorise(here))
 
     @property

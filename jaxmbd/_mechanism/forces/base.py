@@ -52,7 +52,7 @@ class AbstractForceElement(AbstractElement):
         z: Float[Array, " nz"],
     ) -> Float[Array, " nz"]:
         """z' of the internal states."""
-        raise NotImplementedError(
+        raise TypeError(
             f"`{type(self).__name__}` has `internal_names`, but no method that returns their rates."
         )
 

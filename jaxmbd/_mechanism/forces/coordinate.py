@@ -55,7 +55,7 @@ class AbstractCoordinateForce(AlongCoordinate, AbstractForceElement):
         z: Float[Array, " nz"],
     ) -> Float[Array, " nz"]:
         """z' of the internal states."""
-        raise NotImplementedError(
+        raise TypeError(
             f"`{type(self).__name__}` has `internal_names`, but no method "
             "`internal_rate(x, rate, t, u, z)` that returns their rates."
         )

@@ -33,9 +33,9 @@ class DCMotor(AbstractCoordinateForce):
         current = mechanism.internal_of(sol.z, "motor")[:, 0]
 
     **Fields:** `name`; `coordinate`; `resistance` [ohm]; `inductance` [H]; `constant` [N m/A, which
-    is V s/rad]; `gear` [rad/rad or rad/m]; `voltage` [V]: an `AbstractSignal`, by default entry 0 of
-    the control; `limits`: lower and upper limit of the voltage, or `None`; `rotor_inertia` before
-    the gear [kg m^2], part of M, or `None`; `current` at the start [A].
+    is V s/rad]; `gear` [rad/rad or rad/m]; `voltage` [V]: an `AbstractSignal`, by default entry 0
+    of the control; `limits`: lower and upper limit of the voltage, or `None`; `rotor_inertia`
+    before the gear [kg m^2], part of M, or `None`; `current` at the start [A].
     """
 
     internal_names: ClassVar[tuple[str, ...]] = ("current",)
@@ -123,9 +123,10 @@ class LuGreFriction(AbstractCoordinateForce):
         g = dry + (static - dry) exp(-(x' / speed)^2).
 
     At rest F is what holds, up to `static`: x moves by F / stiffness and does not creep under a
-    constant load. (Under one that oscillates it may creep, as this model is known for.) Sliding at a constant rate, F = g sign(x') + viscous x', so friction falls from
-    `static` to `dry` around `speed` (Stribeck's effect). `dry` and `static` are given forces, and do
-    not depend on the load of a joint.
+    constant load. Under one that oscillates it may, as this model is known to do. Sliding at a
+    constant rate, F = g sign(x') + viscous x', so that friction falls from `static` to `dry` around
+    `speed` (Stribeck's effect). `dry` and `static` are given forces, and do not depend on the load
+    of a joint.
 
     Bristles are fast, and integrated implicitly. But methods at velocity level and explicit schemes
     take x' and z in turn, so their step must stay below 2 sqrt(m / stiffness), where m is the mass
