@@ -324,7 +324,8 @@ def _labels(
         t = jnp.asarray(state.t, state.q.dtype)
         z = system.initial_internal
         z = None if z is None else jnp.asarray(z, state.q.dtype)
-        value = member(Sample(system, control, t, state.q, state.v, z))
+        q, v = state.q, state.v
+        value = member(Sample(system=system, control=control, t=t, q=q, v=v, z=z))
         return conform(f'reading of sensor "{name}"', value, Numbers)
 
     found = []

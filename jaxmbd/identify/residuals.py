@@ -185,7 +185,8 @@ class PartSimulation(eqx.Module):
 
         def read(t, x):
             q, v, *z = jnp.split(x, [nq, end] if x.size > end else [nq])
-            sample = Sample(system, control, t, q, v, z[0] if z else None)
+            own = z[0] if z else None
+            sample = Sample(system=system, control=control, t=t, q=q, v=v, z=own)
             return jnp.ravel(self.sensor(sample))
 
         readings = jax.vmap(read)(parts.time[k], x)
