@@ -45,6 +45,7 @@ from .forces import JointFriction as JointFriction
 from .forces import LinearActuator as LinearActuator
 from .forces import LuGreFriction as LuGreFriction
 from .forces import Motor as Motor
+from .forces import PIDController as PIDController
 from .forces import PointForce as PointForce
 from .forces import SlidingFriction as SlidingFriction
 from .forces import Spring as Spring

@@ -251,6 +251,43 @@ def test_derivatives_of_friction():
     h.check_scalar(end, {"dry": np.array(1.0), "viscous": np.array(0.4), "speed": np.array(0.2)})
 
 
+GAINS = dict(proportional=8.0, integral=20.0, derivative=0.8)
+
+
+def controlled(target, load=0.0, contacts=(), **options):
+    body, hinge = joint()
+    angle = mbd.OfJoint("hinge")
+    forces = [
+        mbd.forces.PIDController("pid", angle, target=target, **GAINS, **options),
+        mbd.forces.CoordinateSpring("load", angle, actuator=load),
+    ]
+    return mbd.Mechanism([body], [hinge], forces, contacts, gravity=[0.0, 0.0, 0.0])
+
+
+@pytest.mark.slow
+def test_controller():
+    """Against the closed form, with a load, and from an integral that is not 0."""
+    p, i, d = GAINS.values()
+    mechanism = controlled(0.5, load=-0.3, accumulated=0.02)
+    sol = mbd.simulate(mechanism, mbd.UdwadiaKalaba(), mechanism.state(), t1=0.4, dt=2e-3)
+    A = np.zeros((4, 4))
+    A[0, 1], A[2, 0], A[2, 3] = 1, -1, 0.5
+    A[1] = np.array([-p, -d, i, 0.5 * p - 0.3]) / INERTIA
+    exact = (expm(0.4 * A) @ np.array([0, 0, 0.02, 1]))[:3]
+    angle = mechanism.joint_coordinates(sol.q, "hinge")[-1]
+    np.testing.assert_allclose(np.concatenate([angle, sol.v[-1, 5:], sol.z[-1]]), exact, atol=1e-6)
+
+
+@pytest.mark.slow
+def test_the_integral_does_not_wind_up():
+    """Where a stop keeps the target out of reach, it ends where it gives the limit."""
+    stop = mbd.contacts.CoordinateLimit("stop", mbd.OfJoint("hinge"), lower=-1.0, upper=0.2)
+    mechanism = controlled(2.0, contacts=[stop], limits=[-1.0, 1.5])
+    sol = mbd.simulate(mechanism, mbd.ContactImpulse(), mechanism.state(), dt=5e-3, num_steps=2000)
+    np.testing.assert_allclose(sol.z[-1], [1.5 / GAINS["integral"]], rtol=1e-9)
+    np.testing.assert_allclose(np.max(sol.contact_force[-1, :, 0]), 1.5, rtol=1e-9)
+
+
 def several():
     bodies, hinges = zip(joint(name="a"), joint(name="b"), joint(name="c"), strict=True)
     forces = [

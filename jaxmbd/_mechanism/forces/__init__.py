@@ -15,6 +15,7 @@ from .coordinate import CoordinateActuator as CoordinateActuator
 from .coordinate import CoordinateSpring as CoordinateSpring
 from .internal import DCMotor as DCMotor
 from .internal import LuGreFriction as LuGreFriction
+from .internal import PIDController as PIDController
 from .loads import AbstractLoad as AbstractLoad
 from .loads import Drag as Drag
 from .loads import PointForce as PointForce
