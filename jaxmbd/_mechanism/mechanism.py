@@ -639,7 +639,7 @@ class Mechanism(AbstractStructuredSystem):
         found = [i for i, x in enumerate(self.internal_names) if x.rpartition(".")[0] == name]
         if not found or z is None:
             raise ValueError(f'"{name}" has no internal states: those are {self.internal_names}.')
-        return array_namespace(z).asarray(z)[..., np.array(found)]
+        return to_jax(array_namespace(z).asarray(z)[..., np.array(found)])
 
     @property
     def initial_internal(self) -> Float[Array, " nz"] | None:
