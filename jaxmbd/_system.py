@@ -254,8 +254,8 @@ def writes_own_qdot(system: AbstractSystem) -> bool:
 
 
 def has_internal(system: AbstractSystem) -> bool:
-    """Whether the system has internal states."""
-    return system.initial_internal is not None
+    """Whether the system has internal states. Their values are not computed."""
+    return jax.eval_shape(lambda: system.initial_internal) is not None
 
 
 def has_plain_coordinates(system: AbstractSystem) -> bool:

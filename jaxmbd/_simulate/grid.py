@@ -131,10 +131,14 @@ class Saving(eqx.Module):
             )
         if times < _FEW:
             return
-        saved: PyTree = state.q, state.v
-        if self.fn is not None:
-            start = State(state.t, state.q, state.v, z=_start_of_internal(state, system))
-            saved = jax.eval_shape(self.fn, state.t, start, system)
+        fn = self.fn
+
+        def at_start(t, q, v, z):
+            z = system.initial_internal if z is None else z
+            z = None if z is None else jnp.asarray(z, q.dtype)
+            return (q, v, z) if fn is None else fn(t, State(t, q, v, z=z), system)
+
+        saved = jax.eval_shape(at_start, state.t, state.q, state.v, state.z)
         one = sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(saved))
         check_fits(
             times * (one + state.q.dtype.itemsize),
@@ -152,11 +156,6 @@ class Saving(eqx.Module):
         return state.t, self.fn(
             state.t, State(state.t, state.q, state.v, angles=state.angles, z=state.z), system
         )
-
-
-def _start_of_internal(state: State, system: AbstractSystem) -> Any:
-    z = system.initial_internal if state.z is None else state.z
-    return None if z is None else jnp.asarray(z, state.q.dtype)
 
 
 def make_saving(saveat: diffrax.SaveAt, grid: Grid) -> Saving:
