@@ -104,6 +104,20 @@ def test_example_hopper():
 
 
 @pytest.mark.slow
+def test_a_heap_of_rigid_spheres(monkeypatch):
+    """150 rigid spheres come to rest in the closed hopper, where many more contacts than freedoms
+    press. Each step is solved, no two spheres overlap, and then nothing moves."""
+    monkeypatch.setattr(hopper, "LAW", mbd.ContactLaw(0.5))
+    state, places = hopper.filled(count := 150)
+    assert state.result == mbd.RESULTS.successful
+    i, j = np.triu_indices(count, 1)
+    gaps = np.linalg.norm(places[:, i] - places[:, j], axis=0) - hopper.RADII[i] - hopper.RADII[j]
+    assert np.min(gaps) > -1e-9
+    _, later, _ = hopper.onwards(np.float64(0.0), state, count)
+    np.testing.assert_allclose(later, places, atol=1e-6)
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("rows, columns", [(3, 2), (8, 7)])
 def test_example_wall(rows, columns):
     """Momentum changes by gravity and by the forces of the ground, and contacts add no energy. In
