@@ -116,6 +116,10 @@ class AbstractSystem(Extensible):
         states."""
         return None
 
+    @property
+    def _has_internal(self) -> bool:
+        return self.initial_internal is not None
+
     def internal(
         self, t: RealScalarLike, q: Coordinates, v: Velocity, u: PyTree, z: Float[Array, " nz"]
     ) -> Float[Array, " nz"]:
@@ -254,8 +258,8 @@ def writes_own_qdot(system: AbstractSystem) -> bool:
 
 
 def has_internal(system: AbstractSystem) -> bool:
-    """Whether the system has internal states. Their values are not computed."""
-    return jax.eval_shape(lambda: system.initial_internal) is not None
+    """Whether the system has internal states."""
+    return system._has_internal
 
 
 def has_plain_coordinates(system: AbstractSystem) -> bool:

@@ -643,10 +643,15 @@ class Mechanism(AbstractStructuredSystem):
 
     @property
     def initial_internal(self) -> Float[Array, " nz"] | None:
-        if not any(map(_internal_names, self.own_forces)):
+        if not self._has_internal:
             return None
         parts = (_initial_internal(kind) for kind in self.force_stacks)
         return jnp.concatenate([x.ravel() for part in parts for x in part])
+
+    @property
+    def _has_internal(self) -> bool:
+        """Told by the names, so that nothing is computed."""
+        return any(map(_internal_names, self.own_forces))
 
     def internal(
         self,
