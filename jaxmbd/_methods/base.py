@@ -6,6 +6,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import diffrax
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
@@ -120,10 +121,7 @@ class AbstractEnforcement(Extensible):
     def memory(self, problem: SimulationProblem, t: Scalar, q: Coordinates, v: Velocity) -> Any:
         """What the first step finds in `state.memory`: the state of the scheme. It holds no value
         of the vector field, since each step reports a jump to the scheme."""
-        if problem.scheme is None:
-            return None
-        terms = diffrax.ODETerm(lambda t, y, args: (jnp.zeros_like(y[0]), jnp.zeros_like(y[1])))
-        return problem.scheme.init(terms, t, t, (q, v), None)
+        return scheme_memory(problem.scheme, t, (q, v))
 
     def anew(self, problem: SimulationProblem, state: StepperState) -> StepperState:
         """The state with the memory of a start."""
@@ -190,3 +188,11 @@ def spring_energy(stiffness: Array, phi: Float[Array, " nh"]) -> Scalar:
     """phi . K phi / 2 of the rows that are not rigid [J]."""
     K = one_each(stiffness, phi.shape[0], "stiffness")
     return jnp.sum(jnp.where(jnp.isinf(K), 0.0, K) * phi**2) / 2
+
+
+def scheme_memory(scheme: diffrax.AbstractSolver | None, t: Scalar, y: Any) -> Any:
+    """The state of a scheme at the start from y; `None` without a scheme."""
+    if scheme is None:
+        return None
+    terms = diffrax.ODETerm(lambda t, y, args: jax.tree.map(jnp.zeros_like, y))
+    return scheme.init(terms, t, t, y, None)

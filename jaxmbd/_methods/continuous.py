@@ -13,7 +13,7 @@ from .._results import RESULTS, first_failure, of_scheme
 from .._system import writes_own_qdot
 from .._types import Coordinates, RealScalarLike, Rows, Velocity
 from .additive import AdditiveRungeKutta, additive_step
-from .base import AbstractEnforcement, SimulationProblem, Step
+from .base import AbstractEnforcement, SimulationProblem, Step, scheme_memory
 from .dependents import Dependents, solve_dependents
 from .internal import implicit_stage
 from .point import Point, point
@@ -89,12 +89,8 @@ class AbstractContinuousEnforcement(AbstractEnforcement):
         return self.step(problem, state, t)
 
     def anew(self, problem, state):
-        if state.z is None:
-            return super().anew(problem, state)
-        y, scheme = _of_state(state), problem.scheme
-        assert scheme is not None
-        terms = diffrax.ODETerm(lambda t, y, args: jax.tree.map(jnp.zeros_like, y))
-        return state.replace(memory=scheme.init(terms, state.t, state.t, y, None))
+        memory = scheme_memory(problem.scheme, state.t, _of_state(state))
+        return state.replace(memory=memory)
 
     def multipliers(self, problem, state):
         return motion_at(problem, state.t, state.q, state.v).multipliers
@@ -120,9 +116,14 @@ def constrained_field(t, y, args):
     return _rates(problem, t, _motion(problem, t, y), y, correction)
 
 
-def _motion(problem: SimulationProblem, t, y) -> Motion:
+def _holding(problem: SimulationProblem, y) -> tuple[SimulationProblem, Coordinates, Velocity]:
     q, v, *z = y
-    return motion_at(problem.holding(*z), t, q, v) if z else motion_at(problem, t, q, v)
+    return problem.holding(*z) if z else problem, q, v
+
+
+def _motion(problem: SimulationProblem, t, y) -> Motion:
+    problem, q, v = _holding(problem, y)
+    return motion_at(problem, t, q, v)
 
 
 def _rates(problem: SimulationProblem, t, motion: Motion, y, correction):
@@ -132,9 +133,8 @@ def _rates(problem: SimulationProblem, t, motion: Motion, y, correction):
 
 
 def _point(problem: SimulationProblem, t, y) -> Point:
-    q, v, *z = y
-    control = problem.holding(*z).control if z else problem.control
-    return point(problem.equations, control, t, q, v)
+    problem, q, v = _holding(problem, y)
+    return point(problem.equations, problem.control, t, q, v)
 
 
 def _of_state(state: StepperState):

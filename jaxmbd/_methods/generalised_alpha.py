@@ -9,7 +9,7 @@ from jaxtyping import Array, Bool, Float
 from .._compiler import materialise, to_jax
 from .._inputs import checked, within
 from .._linalg import AbstractConstraintSolver, Automatic
-from .._results import first_failure
+from .._results import RESULTS, first_failure
 from .._roots import Unknowns, solve_step
 from .._types import RealScalarLike, Scalar, Velocity
 from .base import AbstractEnforcement, SimulationProblem, Step
@@ -130,7 +130,8 @@ class GeneralisedAlpha(AbstractEnforcement):
         # acceleration yet to get there, and takes it from the same equations at its start.
         ahead = moved(system, q0, h * v0 + 0.5 * h**2 * memory.w)
         at = jnp.where(begun, t, t0), jnp.where(begun, ahead, q0), v0 + h * memory.w
-        here = point(of, problem.holding(_internal_start(problem, state, h)).control, *at)
+        z0, jumped = _internal_start(problem, state, h)
+        here = point(of, problem.holding(z0).control, *at)
         operator = here.operator(self.solver)
         w_here, lam_here = operator.solve(here.f, here.rows.gamma)
         w0 = jnp.where(begun, memory.w, w_here)
@@ -210,6 +211,7 @@ class GeneralisedAlpha(AbstractEnforcement):
             system.result(state.q),
             operator.result(),
             contradiction_of(here, self.solver, operator, here.rows.phi),
+            jumped,
             solved,
             projected,
         )
@@ -221,25 +223,28 @@ class GeneralisedAlpha(AbstractEnforcement):
         return multipliers_at(problem, state, self.solver)
 
 
-def _internal_start(problem: SimulationProblem, state: StepperState, h: Scalar) -> Any:
+def _internal_start(
+    problem: SimulationProblem, state: StepperState, h: Scalar
+) -> tuple[Float[Array, " nz"] | None, RESULTS]:
     """z for the acceleration at the start of a motion, where it may be about to jump: after an
-    implicit step from there."""
+    implicit step from there; and the verdict."""
     z = state.z
     if z is None:
-        return None
+        return None, RESULTS.successful
 
     def jumped():
         at = state.t, state.q, state.v
-        return implicit_stage(problem.equations, problem.control, *at, z, h)[0]
+        return implicit_stage(problem.equations, problem.control, *at, z, h)
 
-    return jax.lax.cond(state.memory.begun, lambda: z, jumped)
+    return jax.lax.cond(state.memory.begun, lambda: (z, RESULTS.successful), jumped)
 
 
 def _internal_end(state: StepperState, memory: _Memory, h: Scalar) -> tuple[Any, Any]:
     """z at the end of a step as a function of its rate there, and a guess of this rate, by the
     backward differentiation formula of second order. It is of first order in the first step."""
-    if state.z is None or memory.internal is None:
+    if state.z is None:
         return None, None
+    assert memory.internal is not None
     mean, before = memory.internal
     r = jnp.where(memory.begun, h / before, 0.0)
     known, gain = state.z + h * (r / (1 + 2 * r)) * mean, h * (1 + r) / (1 + 2 * r)

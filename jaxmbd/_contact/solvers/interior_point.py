@@ -187,7 +187,7 @@ class _Turns(NamedTuple):
         problem, solver = self.problem, self.solver
         first, proximal, central = at.turns == 0, at.kind == _PROXIMAL, at.kind == _CENTRAL
         weights = jnp.where(jnp.arange(at.lam.shape[1]) > 0, _FRICTION, 1.0)[None]
-        rho = jnp.where(proximal, at.rho * weights, 0.0).astype(at.lam.dtype)
+        rho = jnp.where(proximal, at.rho * weights, 0.0)
         z = problem.velocities(at.lam) + rho * (at.lam - at.centre)
         r = problem.natural(at.lam, z)
         residual = problem.norm(r)

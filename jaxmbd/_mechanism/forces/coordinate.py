@@ -26,7 +26,7 @@ from ..._types import RealScalarLike
 from ..pose import Wrench
 from ..scalar_coordinates import AbstractScalarCoordinate, AlongCoordinate
 from .base import AbstractForceElement
-from .signal import AbstractSignal, SignalLike, as_signal, as_tree, control_entry, read
+from .signal import AbstractSignal, SignalLike, as_signal, as_tree, clipped, control_entry, read
 
 
 class AbstractCoordinateForce(AlongCoordinate, AbstractForceElement):
@@ -323,16 +323,14 @@ class CoordinateActuator(AbstractCoordinateForce):
             force = (self.gain[0] + self.gain[1] * length + self.gain[2] * speed) * force
         if self.bias is not None:
             force = force + (self.bias[0] + self.bias[1] * length + self.bias[2] * speed)
-        return force if self.limits is None else jnp.clip(force, self.limits[0], self.limits[1])
+        return clipped(force, self.limits)
 
     def force(self, x, rate, t, u):
         return self.gear * self.effort(x, rate, u)
 
     @property
     def inertance(self):
-        if self.rotor_inertia is None:
-            return None
-        return self.gear * self.gear * self.rotor_inertia
+        return reflected(self.gear, self.rotor_inertia)
 
     @property
     def measures(self):
@@ -346,3 +344,10 @@ class CoordinateActuator(AbstractCoordinateForce):
         xp = array_namespace(self.gear, given)
         by_length = xp.stack([xp.asarray(x)[1] for x in given])
         return (xp.asarray(self.gear) != 0) & xp.any(by_length != 0, axis=0)
+
+
+def reflected(
+    gear: Float[Array, ""], rotor_inertia: Float[Array, ""] | None
+) -> Float[Array, ""] | None:
+    """The inertia of a rotor before a gear, as its output has it."""
+    return None if rotor_inertia is None else gear * gear * rotor_inertia

@@ -10,8 +10,8 @@ from ..._checks import check_ordered
 from ..._compiler import refuted, to_jax
 from ..._inputs import Number, Numbers, Shape, checked, not_negative, number, positive
 from ..scalar_coordinates import AbstractScalarCoordinate, AlongCoordinate
-from .coordinate import AbstractCoordinateForce
-from .signal import AbstractSignal, FromControl, SignalLike, as_signal, read
+from .coordinate import AbstractCoordinateForce, reflected
+from .signal import AbstractSignal, FromControl, SignalLike, as_signal, clipped, read
 
 
 class DCMotor(AbstractCoordinateForce):
@@ -96,8 +96,7 @@ class DCMotor(AbstractCoordinateForce):
 
     def internal_rate(self, x, rate, t, u, z):
         voltage = read(self._of_voltage, self.voltage, t, u, z.dtype)
-        if self.limits is not None:
-            voltage = jnp.clip(voltage, self.limits[0], self.limits[1])
+        voltage = clipped(voltage, self.limits)
         return (voltage - self.resistance * z - self.gear * self.constant * rate) / self.inductance
 
     def force(self, x, rate, t, u, z):  # pyright: ignore[reportIncompatibleMethodOverride]
@@ -105,9 +104,7 @@ class DCMotor(AbstractCoordinateForce):
 
     @property
     def inertance(self):
-        if self.rotor_inertia is None:
-            return None
-        return self.gear * self.gear * self.rotor_inertia
+        return reflected(self.gear, self.rotor_inertia)
 
     @property
     def measures(self):
@@ -279,16 +276,14 @@ class PIDController(AbstractCoordinateForce):
 
     def internal_rate(self, x, rate, t, u, z):
         error, wanted = self._wanted(x, rate, t, u, z)
-        return (error - (wanted - self._within(wanted)) / self.proportional)[None]
+        beyond = wanted - clipped(wanted, self.limits)
+        return (error - beyond / self.proportional)[None]
 
     def force(self, x, rate, t, u, z):  # pyright: ignore[reportIncompatibleMethodOverride]
-        return self._within(self._wanted(x, rate, t, u, z)[1])
+        return clipped(self._wanted(x, rate, t, u, z)[1], self.limits)
 
     def _wanted(self, x, rate, t, u, z) -> tuple[Array, Array]:
         """The error, and the force without limits."""
         error = read(self._of_target, self.target, t, u, z.dtype) - x
         wanted = self.proportional * error + self.integral * z[0] - self.derivative * rate
         return error, wanted
-
-    def _within(self, force: Array) -> Array:
-        return force if self.limits is None else jnp.clip(force, self.limits[0], self.limits[1])

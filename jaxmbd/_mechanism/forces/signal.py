@@ -144,3 +144,8 @@ def as_tree(function: Callable[..., _T]) -> Callable[..., _T]:
 
 def _indices(index: int | tuple[int, ...]) -> tuple[int, ...]:
     return index if isinstance(index, tuple) else (index,)
+
+
+def clipped(x: Array, limits: Float[Array, "2"] | None) -> Array:
+    """x within its limits, if it has any."""
+    return x if limits is None else jnp.clip(x, limits[0], limits[1])
