@@ -127,8 +127,9 @@ class LuGreFriction(AbstractCoordinateForce):
 
     Bristles are fast, and integrated implicitly. But methods at velocity level and explicit schemes
     take x' and z in turn, so their step must stay below 2 sqrt(m / stiffness), where m is the mass
-    that moves with x, and below 2 m / damping. `GeneralisedAlpha` has no such limit, nor have
-    implicit schemes such as `diffrax.Kvaerno5()`.
+    that moves with x, and below 2 m / damping. With longer steps the bristles chatter and x creeps,
+    without a failure in the result. `GeneralisedAlpha` has no such limit, nor have implicit schemes
+    such as `diffrax.Kvaerno5()`.
 
     Choose `damping` of the order of sqrt(stiffness m), so that bristles do not ring. Much more may
     supply energy where x' passes through 0.
