@@ -164,7 +164,7 @@ def test_an_elimination_without_room_is_told(monkeypatch):
     @eqx.filter_jit
     def found(blocks, b):
         Y = BodyContactJacobian(blocks, jnp.asarray(triangle), 3)
-        S = SparseDelassus.of(Y, ones(3))
+        S = SparseDelassus.of(Y, jnp.asarray(ones(3)))
         groups = Groups((2,), (mbd.contacts.Cone(),))
         problem = ContactProblem.scaled(S, b, jnp.full((3, 1), 0.5), groups, None)
         solved = mbd.solvers.InteriorPoint(restarts=2).solve(problem, jnp.zeros_like(b))
