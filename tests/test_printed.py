@@ -22,7 +22,7 @@ NO_RESULTS = set(
     "Mechanism Body Inertia Contact CoordinateConstraint NearContacts PairPlan OfJoint Plane "
     "CoordinateSpring CoordinateActuator "
     "PiecewiseConstant PiecewiseLinear PiecewiseQuadratic Bodies FlatBodies "
-    "JointReading BodyTables ContactSet Parameter SimulationProblem Step "
+    "JointReading BodyTables ContactSet Parameter Clock SimulationProblem Step "
     "Pose Twist Wrench BodyIndices ContactPoints "
     "Point Motion Dependents Correction ContactRows ContactLaw BlockDiagonal BlockRows BlockRoot "
     "CoupledBlocks ConstraintEquations ConstraintOperator ConstraintRows "

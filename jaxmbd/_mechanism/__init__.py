@@ -108,6 +108,7 @@ from .placing import place_bodies as place_bodies
 from .plane import Plane as Plane
 from .pose import Pose as Pose
 from .pose import Twist as Twist
+from .pose import unit_quaternion as unit_quaternion
 from .relative import within_half_a_turn as within_half_a_turn
 from .reports import Audit as Audit
 from .reports import ContactState as ContactState

@@ -32,6 +32,8 @@ from .prediction import Prediction, predict, prediction_of
 from .problem import FitProblem
 from .record import Record, as_records
 from .residuals import Data
+from .rig import with_clocks
+from .sensors import Sensor
 
 
 @printed
@@ -40,7 +42,8 @@ class Estimate(eqx.Module):
 
     **Fields:**
 
-    - `values`: the values of the parameters by name. `system`: the model with these values.
+    - `values`: the values of the parameters by name. `system`, `sensors`: the model and the sensors
+      with these values.
     - `names`, `entries`: all numbers of the values, `(e,)`, with names such as `mass`, `point[0]`.
     - `covariance`: the covariance of `entries`, s^2 (J^T J)^-1 transformed from the free numbers,
       `(e, e)`. Its diagonal is infinite for entries that the measurements do not determine.
@@ -54,6 +57,7 @@ class Estimate(eqx.Module):
 
     values: dict[str, PyTree]
     system: AbstractSystem
+    sensors: dict[str, Sensor]
     names: tuple[str, ...]
     entries: np.ndarray
     covariance: np.ndarray
@@ -76,7 +80,7 @@ class Estimate(eqx.Module):
         z = search.value
         parameters = problem.residuals.parameters
         size = parameters.size
-        values, system, entries, D = _evaluated(problem, z)
+        values, (system, sensors), entries, D = _evaluated(problem, z)
         found = search.aux
         multipliers = data.multipliers
         sens = sensitivity(
@@ -98,6 +102,7 @@ class Estimate(eqx.Module):
         return cls(
             values=values,
             system=system,
+            sensors=dict(zip(problem.names, sensors, strict=True)),
             names=parameters.names,
             entries=np.asarray(entries),
             covariance=covariance(sens.jacobian, r, problem.count - sens.nuisance, D),
@@ -211,7 +216,8 @@ class Estimate(eqx.Module):
         *,
         starts: Sequence[State] | None = None,
     ) -> Prediction:
-        """Simulate other records for validation, each from its own start.
+        """Simulate other records for validation, each from its own start, read by the sensors that
+        were found. Records with the name of one that was fitted have its clock.
 
         **Arguments:**
 
@@ -236,10 +242,11 @@ class Estimate(eqx.Module):
                 for record, start in zip(records, starts, strict=True)
             ]
         problem, simulation = self.problem, self.problem.residuals.simulation
+        rigged = simulation.rig(known)
         return predict(
-            simulation.model(known),
-            records,
-            problem.sensors,
+            rigged.system,
+            with_clocks(records, known),
+            rigged.named,
             dt=problem.dt,
             enforcement=simulation.enforcement,
             scheme=simulation.scheme,
@@ -328,8 +335,9 @@ def _evaluated(problem: FitProblem, z):
     shared = z[: parameters.size]
     values = parameters.values(shared)
     D = jax.jacfwd(parameters.entries)(shared)
-    system = problem.residuals.simulation.model(values)
-    return values, system, parameters.entries(shared), D
+    rigged = problem.residuals.simulation.rig(values)
+    found = rigged.system, tuple(rigged.named.values())
+    return values, found, parameters.entries(shared), D
 
 
 @printed

@@ -53,10 +53,10 @@ class MultiStart(eqx.Module):
 @checked
 @says_when_compiling("fit")
 def fit(
-    model: AbstractSystem | Callable[[dict[str, PyTree]], AbstractSystem],
+    model: AbstractSystem | Callable[[dict[str, PyTree]], Any],
     parameters: Mapping[str, Any] | Sequence[str] | Callable | str,
     records: Record | Sequence[Record],
-    sensors: SensorsGiven,
+    sensors: SensorsGiven | None = None,
     *,
     dt: Annotated[float, positive],
     enforcement: AbstractEnforcement | None = None,
@@ -93,11 +93,12 @@ def fit(
     **Arguments:**
 
     - `model`: a function `values -> system` of the values by name; or a system, whose leaves are
-      then named by paths, see `Leaves`.
-    - `parameters`: name -> `Parameter` or a guess; for a system also paths or a filter.
+      then named by paths, see `Leaves`; or a function `values -> (system, sensors)`.
+    - `parameters`: name -> `Parameter` or a guess; for a system also paths or a filter. Numbers of
+      sensors and of clocks have paths too, as `sensors[angle].delay`, and need no guess.
     - `records`: the measurements, all with the same columns and the same kind of control.
     - `sensors`: name -> function of a `Sample`, or one such function. Their numbers are the columns
-      of the records.
+      of the records. `None` if the model returns them.
     - `dt`: the largest step of the simulations [s]. Each part is divided into equal steps.
     - `enforcement`: default `UdwadiaKalaba()`. `scheme`: as in `simulate`.
     - `start`: `UnknownStart()` to find the initial states as well; default those of the records.

@@ -255,7 +255,9 @@ def covariance(
     J^T J look singular. Quantities that the data do not determine at all have infinite variance."""
     J, r = np.asarray(J), np.asarray(r)
     size = np.linalg.norm(J, axis=0)
-    size = np.where(size > 0, size, 1.0)
+    largest = np.max(size, initial=0.0)
+    # Columns of nothing but rounding errors stay small.
+    size = np.where(size > rounding(J) * largest, size, largest if largest > 0 else 1.0)
     _, values, rows = np.linalg.svd(J / size, full_matrices=False)
     known = nonzero(values, rounding(J))
     D = (np.eye(J.shape[1]) if D is None else np.asarray(D)) / size

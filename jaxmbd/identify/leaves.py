@@ -26,6 +26,7 @@ from .._mechanism import (
 )
 from .._system import AbstractSystem
 from .parameters import Parameter
+from .sensors import IMU
 from .transforms import AbstractTransform, is_entrywise
 
 _KINDS = {
@@ -184,13 +185,14 @@ def check_alone(
     """**Raises:** `ValueError` if the entries at a path must not change one by one, such as those
     of an inertia tensor, which would not stay symmetric."""
     head, field = owner(path)
-    remedy = _remedy(walk(system, head), field, value, is_entrywise(transform))
+    remedy = not_alone(walk(system, head), field, value, is_entrywise(transform))
     if remedy:
         raise ValueError(f"`{path}` cannot be found by `{transform!r}`: {remedy}.")
 
 
-def _remedy(whole: Any, field: str, value: PyTree, entrywise: bool) -> str:
-    """The reason why the entries must not change one by one, and the remedy; "" if they may."""
+def not_alone(whole: Any, field: str, value: PyTree, entrywise: bool) -> str:
+    """The reason why the entries of a field must not change one by one, and the remedy; "" if they
+    may."""
     if isinstance(whole, PeriodicSpline):
         return f"the bends of a spline follow from all of its points, so {_BY_FUNCTION}"
     if isinstance(whole, CoordinateConstraint):
@@ -206,7 +208,7 @@ def _remedy(whole: Any, field: str, value: PyTree, entrywise: bool) -> str:
             "few choices of its nine entries are the tensor of a body; `LogCholesky()` takes the "
             "six numbers of those that are, and for mass and centre too that of the whole inertia"
         )
-    if isinstance(whole, Pose) and field == "orientation":
+    if field == "orientation" and isinstance(whole, Pose | IMU):
         return "a quaternion that turns has length 1; `UnitVector()` keeps it"
     if isinstance(whole, Bushing) and np.ndim(value) == 2:
         return (
@@ -355,7 +357,7 @@ class Leaves(eqx.Module):
         **Raises:** `ValueError` as above, and for numbers that cannot change one by one, such as
         the entries of an inertia tensor.
         """
-        found = {path: _parameter(*choice) for path, *choice in self._choices(chosen)}
+        found = {path: as_parameter(*choice) for path, *choice in self._choices(chosen)}
         self._check_distinct(found)
         for path, parameter in found.items():
             check_alone(self.system, path, parameter.guess, parameter.transform)
@@ -396,7 +398,7 @@ class Leaves(eqx.Module):
                     )
 
 
-def _parameter(own: Any, choice: Any) -> Parameter:
+def as_parameter(own: Any, choice: Any) -> Parameter:
     if choice is None:
         return Parameter(own)
     if isinstance(choice, AbstractTransform):

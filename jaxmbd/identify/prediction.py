@@ -85,11 +85,11 @@ def predict(
     """
     del progress
     options = SimulationOptions(dt, enforcement or UdwadiaKalaba(), scheme)
-    problem = make_problem(_Given(system), {}, records, sensors, options)
-    return prediction_of(problem, _simulated(problem))
+    problem = make_problem(GivenSystem(system), {}, records, sensors, options)
+    return prediction_of(problem, simulated(problem))
 
 
-class _Given(eqx.Module):
+class GivenSystem(eqx.Module):
     """A system as a model without parameters."""
 
     system: AbstractSystem
@@ -100,7 +100,8 @@ class _Given(eqx.Module):
 
 
 @eqx.filter_jit
-def _simulated(problem: FitProblem) -> PartMotion:
+def simulated(problem: FitProblem) -> PartMotion:
+    """The motions at the guess."""
     return problem.residuals.motions(jnp.zeros(problem.size), problem.data)
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Array
 
 from .._checks import check_no_internal, check_system
-from .._compiler import as_one_program, compiled_quickly, picked, to_jax, with_strong_types
+from .._compiler import as_one_program, compiled_quickly, picked, to_jax
 from .._equations import equations
 from .._inputs import Numbers, conform, finite
 from .._methods import AbstractEnforcement
@@ -23,11 +23,12 @@ from .._sizes import check_steps
 from .._system import AbstractSystem, State
 from .._tangent_space import violations
 from .least_squares import TracedLeastSquares, traced_least_squares
-from .leaves import Leaves
 from .parameters import Parameters
 from .record import Record, as_records
 from .residuals import AbstractLoss, Data, PartSimulation, Residuals, Squares
-from .sensors import Sample, Sensor, Sensors, SensorsGiven
+from .rig import Rig, check_uncounted, reaches, without_early
+from .sample import SavedMotion
+from .sensors import Sensor, SensorsGiven
 from .shooting import (
     AbstractShooting,
     Partition,
@@ -50,6 +51,8 @@ class SimulationOptions(NamedTuple):
     dt: float
     enforcement: AbstractEnforcement
     scheme: diffrax.AbstractSolver | None
+    # Whether there are no measurements yet: columns are what sensors give, and sensors round.
+    measuring: bool = False
 
 
 class FitProblem(eqx.Module):
@@ -60,17 +63,18 @@ class FitProblem(eqx.Module):
       deviations from the means, which is the unit of the search.
     - `bounds`: the lower and upper bounds of z.
     - `partition`: the places of the parts in `records`.
-    - `labels`: the labels of the columns that `sensors` give.
+    - `names` of the sensors; `sizes`: how many columns each gives; `labels` of all columns.
     """
 
     residuals: Residuals
     data: Data
     bounds: tuple[np.ndarray, np.ndarray]
     partition: Partition = eqx.field(static=True)
+    names: tuple[str, ...] = eqx.field(static=True)
+    sizes: tuple[int, ...] = eqx.field(static=True)
     labels: tuple[str, ...] = eqx.field(static=True)
     size: int = eqx.field(static=True)
     records: tuple[Record, ...]
-    sensors: SensorsGiven
     dt: float
     count: int = eqx.field(static=True)
     scale: Array
@@ -87,7 +91,7 @@ def make_problem(
     model: Any,
     parameters: Any,
     records: Record | Sequence[Record],
-    sensors: SensorsGiven,
+    sensors: SensorsGiven | None,
     options: SimulationOptions,
     start: UnknownStart | None = None,
     shooting: AbstractShooting = SingleShooting(),
@@ -97,37 +101,36 @@ def make_problem(
     records = as_records(records)
     if not records:
         raise ValueError("There is nothing to compare with: `records` is empty.")
-    model = with_strong_types(model)
-    if isinstance(model, AbstractSystem):
-        model = Leaves(model)
-        parameters = model.parameters(parameters)
-    parameters = Parameters(conform("`parameters` of fit", parameters, Mapping))
+    rig = Rig(model, sensors, records)
+    parameters = Parameters(rig.parameters(parameters))
     values = as_one_program(parameters.values) if parameters.size else parameters.values
-    system = model(values(to_jax(np.zeros(parameters.size))))
-    if not isinstance(system, AbstractSystem):
-        raise ValueError(f"`model` must return an `mbd.AbstractSystem`, but returns {system!r}.")
+    system, named, _ = rig(values(to_jax(np.zeros(parameters.size))))
     begin = _common_start(records)
     parts, places = partition(records, shooting)
     states = _states(records, places, system, shooting, options)
+    of_sensors = _labels(named, system, parts, states[0])
+    labels = tuple(label for each in of_sensors for label in each)
+    sizes = tuple(map(len, of_sensors))
+    if not options.measuring:
+        _check_columns(labels, parts)
+        reach = reaches(named, sizes)
+        if reach.any() or rig.places:
+            records = without_early(records, shooting, reach)
+            parts, places = partition(records, shooting)
+    if places.links:
+        check_uncounted(named)
     data, free = _data(parts, places, states, system, start)
     rows = equations(system).row_count(*_point(states[0]))
-    named = _named(sensors)
-    labels = _labels(named, system, parts, states[0])
-    if len(labels) != parts.measured.shape[2]:
-        raise ValueError(
-            f"The sensors give {len(labels)} numbers, {list(labels)}, but the records have "
-            f"{parts.measured.shape[2]} columns: give one for each, in the same order."
-        )
     simulation = PartSimulation(
-        model,
+        rig,
         parameters,
-        Sensors(tuple(named.values())),
         begin,
         options.enforcement,
         options.scheme,
         _steps(parts, options.dt),
         constrained=rows > 0,
-        follows=begin is None and _follows(model, parameters, states[0]),
+        follows=begin is None and _follows(rig, parameters, states[0]),
+        rounded=options.measuring,
     )
     size = parameters.size + free
     count, scale = sum(record.count for record in records), jnp.asarray(_scale(records))
@@ -138,14 +141,24 @@ def make_problem(
         data,
         (np.append(lower, -any_start), np.append(upper, any_start)),
         places,
+        tuple(named),
+        sizes,
         labels,
         size,
         tuple(records),
-        sensors,
         options.dt,
         count,
         scale,
     )
+
+
+def _check_columns(labels: tuple[str, ...], parts: Parts) -> None:
+    columns = parts.measured.shape[2]
+    if len(labels) != columns:
+        raise ValueError(
+            f"The sensors give {len(labels)} numbers, {list(labels)}, but the records have "
+            f"{columns} columns: give one for each, in the same order."
+        )
 
 
 def _scale(records: list[Record]) -> float:
@@ -250,11 +263,11 @@ def _consistent(system: AbstractSystem, state: State, record: Record) -> State:
     return state
 
 
-def _follows(model, parameters: Parameters, state: State) -> bool:
+def _follows(rig: Rig, parameters: Parameters, state: State) -> bool:
     """Whether the constraints at a given state depend on the parameters."""
 
     def rows(z):
-        return violations(model(parameters.values(z)), *_point(state))
+        return violations(rig(parameters.values(z)).system, *_point(state))
 
     # A derivative may vanish at the guess by chance, so it is also computed nearby.
     if parameters.size == 0:
@@ -305,34 +318,25 @@ def _data(parts: Parts, partition: Partition, states, system, start) -> tuple[Da
     return data, int(free.sum()) * 2 * dof
 
 
-def _named(sensors: SensorsGiven) -> Mapping[str, Sensor]:
-    named = sensors if isinstance(sensors, Mapping) else {"": sensors}
-    if not named:
-        raise ValueError("There is nothing to compare with: `sensors` is empty.")
-    for name, sensor in named.items():
-        conform(f'`sensors["{name}"]` of fit' if name else "`sensors` of fit", sensor, Callable)
-    return named
-
-
 def _labels(
-    sensors: Mapping[str, Sensor], system: AbstractSystem, parts: Parts, state: State
-) -> tuple[str, ...]:
-    """A name for each number that the sensors give."""
+    named: Mapping[str, Sensor], system: AbstractSystem, parts: Parts, state: State
+) -> list[tuple[str, ...]]:
+    """A name for each number that each sensor gives."""
 
     def read(name, member):
         control = control_of(parts, jnp.array(0))
-        t = jnp.asarray(state.t, state.q.dtype)
+        t, q, v = _point(state)
         z = system.initial_internal
-        z = None if z is None else jnp.asarray(z, state.q.dtype)
-        q, v = state.q, state.v
-        value = member(Sample(system=system, control=control, t=t, q=q, v=v, z=z))
-        return conform(f'reading of sensor "{name}"', value, Numbers)
+        x = jnp.concatenate([q, v, *([] if z is None else [jnp.asarray(z, q.dtype)])])
+        at_rest = SavedMotion(
+            system, control, t, jnp.ones_like(t), jnp.stack([x, x]), len(q), len(v), points=2
+        )
+        return conform(f'reading of sensor "{name}"', member(at_rest.moment(t, x)), Numbers)
 
     found = []
-    for name, member in sensors.items():
+    for name, member in named.items():
         out = jax.eval_shape(lambda name=name, member=member: jnp.asarray(read(name, member)))
-        if out.size == 1:
-            found.append(name or "reading")
-        else:
-            found += [f"{name or 'reading'}[{i}]" for i in range(out.size)]
-    return tuple(found)
+        numbers = range(out.size) if out.size != 1 else [None]
+        what = name or "reading"
+        found.append(tuple(what if i is None else f"{what}[{i}]" for i in numbers))
+    return found

@@ -1,7 +1,7 @@
 """Measurements of one motion."""
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Annotated, Any
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from .._compiler import to_jax
-from .._inputs import checked, shown
+from .._inputs import checked, positive, shown
 from .._printed import counted, printed, span
 from .._system import AbstractSystem, State
 from .._types import Control
@@ -52,6 +52,24 @@ class MeasuredInput(eqx.Module):
         return values[i] + s * (values[i + 1] - values[i])
 
 
+@checked
+class Clock(eqx.Module):
+    """A clock that is off: a sample with the time t in the record was taken at
+
+        t + offset + drift (t - time[0]),
+
+    by the clock of the control and of the start. `fit` finds `records[name].clock.offset` [s], and
+    `.drift`.
+
+    **Fields:** `largest`: by how much times are off at most [s]. Samples so close to the start or
+    the end of a simulation may lie outside of it, so fits leave them out.
+    """
+
+    largest: Annotated[float, positive] = eqx.field(static=True)
+    offset: Float[Array, ""] = eqx.field(converter=jnp.asarray, default=0.0)
+    drift: Float[Array, ""] = eqx.field(converter=jnp.asarray, default=0.0)
+
+
 @printed
 class Record(eqx.Module):
     """The measurements of one motion, and its start.
@@ -65,6 +83,7 @@ class Record(eqx.Module):
       function `system -> State` if it depends on the parameters.
     - `control`: u(t, q, v) of this motion, for example a `MeasuredInput`; `None` for none.
     - `name`: the name in messages and plots.
+    - `clock`: the `Clock` of the times, if it is not that of the control and of the start.
     """
 
     time: np.ndarray
@@ -73,6 +92,7 @@ class Record(eqx.Module):
     start: State | Callable[[AbstractSystem], State]
     control: Any
     name: str = eqx.field(static=True)
+    clock: Clock | None
 
     def __str__(self) -> str:
         n, columns = self.measured.shape
@@ -89,6 +109,7 @@ class Record(eqx.Module):
         control: Control | None = None,
         weights: Any = None,
         name: str = "record",
+        clock: Clock | None = None,
     ):
         """**Arguments:** as the fields; `weights` also of shape `(n,)` or `(m,)`, default 1.
 
@@ -113,7 +134,7 @@ class Record(eqx.Module):
             )
         self.time, self.weights = time, weights
         self.measured = np.where(missing, 0.0, measured)
-        self.start, self.control, self.name = start, control, name
+        self.start, self.control, self.name, self.clock = start, control, name, clock
 
     @property
     def count(self) -> int:
@@ -142,6 +163,7 @@ class Record(eqx.Module):
                 control=self.control,
                 weights=self.weights[rows] * keep[rows, None],
                 name=self.name,
+                clock=self.clock,
             )
             for rows, keep in ((before, before), (slice(None), ~before))
         )

@@ -17,9 +17,10 @@ from .._methods import AbstractEnforcement
 from .._results import RESULTS, first_failure
 from .._search import Multipliers
 from .._simulate import simulate
-from .._system import AbstractSystem, State
+from .._system import State
 from .parameters import Parameters
-from .sensors import Sample
+from .rig import Rig
+from .sample import SavedMotion, interpolated, on_grid
 from .shooting import Parts, consistent, control_of, displaced
 
 
@@ -71,36 +72,6 @@ class Cauchy(AbstractLoss):
         return r * factor
 
 
-# Times this close to a step, in steps, count as the time of the step.
-_ON_GRID = 1e-6
-
-
-def interpolated(
-    x: Float[Array, "steps d"], s: Float[Array, " n"], points: int
-) -> Float[Array, "n d"]:
-    """Interpolate x at the times s, counted in steps, by the polynomial through the nearest
-    `points` steps (in Lagrange form). It is exact at steps.
-
-    A shorter step to each time would be exact too. But it needs a second program as long as that of
-    the loop, for all times at once, which takes several times longer to compile and run.
-    """
-    points = min(points, len(x))
-    nearest = jnp.round(s)
-    s = jnp.where(jnp.abs(s - nearest) < _ON_GRID, nearest, s)
-    first = jnp.floor(s) - (points - 1) // 2
-    first = jnp.clip(first, 0, len(x) - points)
-    ahead = s - first
-    first = first.astype(jnp.int32)
-    total = jnp.zeros((len(s), x.shape[1]), x.dtype)
-    for j in range(points):
-        weight = jnp.ones_like(s)
-        for k in range(points):
-            if k != j:
-                weight = weight * (ahead - k) / (j - k)
-        total = total + weight[:, None] * x[first + j]
-    return total
-
-
 class Data(NamedTuple):
     """The data of the residuals, which are all numbers.
 
@@ -141,9 +112,8 @@ class PartMotion(NamedTuple):
 class PartSimulation(eqx.Module):
     """The simulation of a part, as a function of the free numbers of parameters and start."""
 
-    model: Callable[..., AbstractSystem]
+    rig: Rig
     parameters: Parameters
-    sensor: Callable[[Sample], Array]
     start: Callable[..., State] | None
     enforcement: AbstractEnforcement
     scheme: diffrax.AbstractSolver | None
@@ -151,6 +121,8 @@ class PartSimulation(eqx.Module):
     constrained: bool = eqx.field(static=True)
     # Whether given starts must change with the parameters to stay consistent.
     follows: bool = eqx.field(static=True)
+    # Whether sensors round their readings.
+    rounded: bool = eqx.field(static=True)
 
     def __call__(
         self,
@@ -161,15 +133,17 @@ class PartSimulation(eqx.Module):
     ) -> PartMotion:
         """The motion of part k."""
         parts = data.parts
-        system = self.model(self.parameters.values(shared))
+        rigged = self.rig(self.parameters.values(shared))
+        system = rigged.system
         control = control_of(parts, parts.record[k])
         state, start_result = self._start(system, own, data, k)
         duration = parts.t1[k] - parts.t0[k]
+        dt = duration / self.steps
         sol = simulate(
             system,
             self.enforcement,
             state,
-            dt=duration / self.steps,
+            dt=dt,
             num_steps=self.steps,
             control=control,
             scheme=self.scheme,
@@ -178,18 +152,24 @@ class PartSimulation(eqx.Module):
             throw=False,
         )
         # The velocities of impulsive methods jump at steps.
-        smooth = self.enforcement.continuous
-        s = self.steps * (parts.time[k] - parts.t0[k]) / duration
+        points = 6 if self.enforcement.continuous else 2
         nq, end = state.q.shape[0], state.q.shape[0] + state.v.shape[0]
-        x = interpolated(sol.ys, s, points=6 if smooth else 2)
+        motion = SavedMotion(
+            system, control, parts.t0[k], dt, sol.ys, nq, end - nq, points, self.rounded
+        )
+        time = parts.time[k]
+        if rigged.clocks is None:
+            s = on_grid(self.steps * (time - parts.t0[k]) / duration)
+        else:
+            offset, drift, begin = rigged.clocks[parts.record[k]]
+            s = motion.steps_at(time + offset + drift * (time - begin))
+            time = parts.t0[k] + dt * s
+        x = interpolated(sol.ys, s, points)
 
         def read(t, x):
-            q, v, *z = jnp.split(x, [nq, end] if x.size > end else [nq])
-            own = z[0] if z else None
-            sample = Sample(system=system, control=control, t=t, q=q, v=v, z=own)
-            return jnp.ravel(self.sensor(sample))
+            return jnp.ravel(rigged.sensors(motion.moment(t, x)))
 
-        readings = jax.vmap(read)(parts.time[k], x)
+        readings = jax.vmap(read)(time, x)
         residuals = parts.weights[k] * (readings - parts.measured[k])
         result = first_failure(start_result, sol.result)
         return PartMotion(residuals, sol.ys[0, :end], sol.ys[-1, :end], readings, result)

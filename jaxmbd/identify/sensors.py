@@ -2,67 +2,17 @@
 
 import abc
 from collections.abc import Callable, Mapping
-from typing import Any, TypeAlias
+from typing import Annotated, Any, TypeAlias, cast
 
 import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from .._coordinates import cross, quaternion_conjugate, quaternion_rotate
-from .._equations import carrying
 from .._extensible import Extensible
-from .._inputs import checked
-from .._mechanism import Mechanism, joint_rates, reactions
-from .._methods import LagrangeMultipliers, Motion, point
-from .._system import AbstractStates, AbstractSystem
-from .._types import Coordinates, RealScalarLike, Rows, Velocity
-
-
-class Sample(AbstractStates):
-    """A moment of a simulated motion, the input of sensors.
-
-    **Fields:** `system`, `control`, `t`, `q`, `v`; `z`: the internal states, `None` without any.
-    """
-
-    system: AbstractSystem
-    control: Any
-    t: RealScalarLike
-    q: Coordinates
-    v: Velocity
-    z: Float[Array, " nz"] | None = None
-
-    @property
-    def u(self) -> Any:
-        """The control; `None` without one."""
-        return None if self.control is None else self.control(self.t, self.q, self.v)
-
-    @property
-    def acceleration(self) -> Velocity:
-        """v', shape `(nv,)`, of the constrained motion without impacts."""
-        return self._motion.acceleration
-
-    @property
-    def multipliers(self) -> Rows:
-        """lam, shape `(nc,)`, of the constrained motion without impacts."""
-        return self._motion.multipliers
-
-    @property
-    def _motion(self) -> Motion:
-        method = LagrangeMultipliers()
-        control = carrying(self.control, self.z)
-        here = point(self.system, control, self.t, self.q, self.v)
-        return method.motion(here, method.factorise(here))
-
-    @property
-    def mechanism(self) -> Mechanism:
-        """The system. **Raises:** `ValueError` if it is not a `Mechanism`."""
-        if not isinstance(self.system, Mechanism):
-            raise ValueError(
-                f"This sensor reads from a `Mechanism`, but the system is a "
-                f"{type(self.system).__name__}: write a function of the sample, such as "
-                "`lambda sample: sample.q`."
-            )
-        return self.system
+from .._inputs import at_least, checked
+from .._mechanism import AbstractJoint, joint_rates, reactions, unit_quaternion
+from .sample import Sample
 
 
 class AbstractSensor(Extensible):
@@ -141,6 +91,71 @@ class Accelerometer(AbstractSensor):
         r = quaternion_rotate(p, self.point.astype(dtype))
         a = rate.linear + cross(rate.angular, r) + cross(omega, cross(omega, r))
         return quaternion_rotate(quaternion_conjugate(p), a - mechanism.gravity.astype(dtype))
+
+
+class IMU(AbstractSensor):
+    """The specific force [m/s^2] and the angular velocity [rad/s] at a point of a body, in the axes
+    of the sensor: six numbers, those of an `Accelerometer` and then those of a `Gyroscope`.
+
+    **Fields:** `point`: the point in the frame of the body, shape `(3,)` [m]; `orientation`: of the
+    axes of the sensor in the frame of the body, a unit quaternion (w, x, y, z). Where only some of
+    the six numbers were measured, give the others the weight 0.
+    """
+
+    body: str = eqx.field(static=True)
+    point: Float[Array, "3"]
+    orientation: Float[Array, "4"]
+
+    @checked
+    def __init__(
+        self,
+        body: str,
+        point: Float[Array, "3"] = (0.0, 0.0, 0.0),  # type: ignore[assignment]
+        orientation: Any = (1.0, 0.0, 0.0, 0.0),
+    ):
+        """**Arguments:** as the fields; `orientation` also as a rotation matrix.
+
+        **Raises:** `ValueError` for an orientation that is none."""
+        self.body, self.point = body, jnp.asarray(point, float)
+        self.orientation = unit_quaternion("`orientation` of IMU", orientation, float)
+
+    def __call__(self, sample):
+        to_sensor = quaternion_conjugate(self.orientation.astype(sample.q.dtype))
+        parts = Accelerometer(self.body, self.point)(sample), Gyroscope(self.body)(sample)
+        return jnp.concatenate([quaternion_rotate(to_sensor, part) for part in parts])
+
+
+@checked
+class Encoder(AbstractSensor):
+    """The angle of a joint of a `Mechanism` [rad], as a disc with marks shows it to one reading
+    head. Within half a turn; `Unwrapped` counts its turns.
+
+    **Fields:**
+
+    - `counts` in a turn, to which `measure` rounds; `None` for any number.
+    - `eccentricity`: how far the centre of the marks is from the axis, in radii of the marks. Its
+      two components are those along the direction from the axis to the reading head and across it,
+      at the angle 0, shape `(2,)`. A small eccentricity e adds e[0] sin(angle) + e[1] cos(angle).
+    """
+
+    joint: str = eqx.field(static=True)
+    counts: Annotated[int, at_least(1)] | None = eqx.field(static=True, default=None)
+    eccentricity: Float[Array, "2"] = eqx.field(converter=jnp.asarray, default=(0.0, 0.0))
+
+    def __call__(self, sample):
+        angle = sample.mechanism.joint_coordinates(sample.q, self.joint)
+        joint = cast(AbstractJoint, sample.mechanism.joint(self.joint))
+        if not angle.shape == (joint.angles,) == (1,):
+            raise ValueError(f'An encoder reads one angle, which "{self.joint}" does not have.')
+        along, across = self.eccentricity.astype(angle.dtype)
+        c, s = jnp.cos(angle), jnp.sin(angle)
+        # The direction from the centre of the marks to the head, turned back by the angle, is the
+        # mark under the head.
+        reading = angle + jnp.arctan2(along * s + across * c, 1 - along * c + across * s)
+        if self.counts is None or not sample.rounded:
+            return reading
+        step = 2 * jnp.pi / self.counts
+        return step * jnp.round(reading / step)
 
 
 @checked

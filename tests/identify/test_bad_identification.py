@@ -14,6 +14,8 @@ from jaxmbd.identify import Bounded, Parameter, Positive, Record
 
 POSITION = {"height": lambda sample: sample.q[0]}
 
+DELAYED = identify.Delayed(POSITION["height"], 0.1)
+
 
 def build(values):
     return Oscillator(**({"mass": 1.0, "damping": 0.0} | values))
@@ -83,6 +85,32 @@ def of_system(parameters, records=None):
      lambda: fitted([record(), record(measured=np.ones((11, 2)))])),
     ("more-parts-than-samples", "too few for 50 parts",
      lambda: fitted(shooting=identify.MultipleShooting(50))),
+    ("number-of-a-sensor-misspelt",
+     r"no parameter `sensors\[height\]\.delai` .* \['sensors\[height\]\.delay'\]",
+     lambda: fitted(sensors={"height": DELAYED}, parameters=["sensors[height].delai"])),
+    ("record-without-a-clock", r"no parameter `records\[record\]\.clock\.offset`",
+     lambda: of_system(["records[record].clock.offset"])),
+    ("two-records-of-a-name", "Several records have the name",
+     lambda: of_system(["records[record].clock.offset"], [record(clock=identify.Clock(0.1))] * 2)),
+    ("delay-that-is-longer-than-the-record", 'column 0 of "record" come less than 9 s after',
+     lambda: fitted(sensors={"height": identify.Delayed(POSITION["height"], 0.1, longest=9.0)})),
+    ("delay-above-the-longest", "must be at most `longest`, 0.1 s, but is 0.2",
+     lambda: identify.Delayed(POSITION["height"], 0.2, longest=0.1)),
+    ("delay-of-0", "`longest` of Delayed must be given",
+     lambda: identify.Delayed(POSITION["height"], 0.0)),
+    ("orientation-entry-by-entry", r"UnitVector\(\)",
+     lambda: fitted(sensors={"imu": identify.IMU("bar")},
+                    parameters={"sensors[imu].orientation": identify.Free()})),
+    ("turns-in-parts", "counts turns from the start of a record",
+     lambda: fitted(sensors={"height": identify.Unwrapped(POSITION["height"])},
+                    shooting=identify.MultipleShooting(2, lambda record, row: state()))),
+    ("no-sensors", "Give the sensors once", lambda: fitted(sensors=None)),
+    ("sensors-twice", "Give the sensors once",
+     lambda: fitted(model=lambda values: (build(values), POSITION))),
+    ("noise-without-a-key", "`key` of measure must be given",
+     lambda: identify.measure(oscillator(), POSITION, TIMES, state(), dt=0.1, noise=1.0)),
+    ("delay-of-a-moment", "let `fit`, `predict` or `measure` read it",
+     lambda: DELAYED(identify.Sample(oscillator(), None, 0.0, np.ones(1), np.ones(1)))),
     ("value-of-another-shape", "has the shape",
      lambda: identify.Leaves(oscillator())({"stiffness": np.ones(2)})),
 )  # fmt: skip

@@ -37,14 +37,16 @@ def turning_bar(rate, angle=0.0):
 def test_sensors_of_a_turning_bar():
     """At a pose where nothing vanishes, by the kinematics and dynamics of the plane."""
     rate, angle, point = 3.0, 0.7, np.array([0.1, 0.2, -0.7])
-    system = turning_bar(rate, angle)
-    start = system.state()
+    half = 0.4
+    mounted = np.array([np.cos(half), 0.0, 0.6 * np.sin(half), 0.8 * np.sin(half)])
+    off = 0.05 * np.array([np.cos(1.1), np.sin(1.1)])
+    system, start = turning_bar(rate), turning_bar(rate, angle).state()
     sensors = (
         identify.JointRate("hinge"),
-        identify.Gyroscope("bar"),
         identify.BodyPoint("bar", point),
-        identify.Accelerometer("bar", point),
         identify.JointForce("hinge"),
+        identify.IMU("bar", point, mounted),
+        identify.Encoder("hinge", counts=100, eccentricity=off),
     )
 
     @jax.jit
@@ -59,12 +61,20 @@ def test_sensors_of_a_turning_bar():
     turn, bend = np.array([0, rate, 0]), np.array([0, rise, 0])
     moved = lambda r: np.cross(bend, r) + np.cross(turn, np.cross(turn, r))  # noqa: E731
     middle = R @ [0, 0, -0.5]
+    # The axes of the sensor in the body, by Rodrigues' formula.
+    K = np.cross([0.0, 0.6, 0.8], np.eye(3)).T
+    axes = np.eye(3) + np.sin(2 * half) * K + (1 - np.cos(2 * half)) * K @ K
+    force = moved(R @ point) - weight
+    # The mark under a head at (1, 0): the head as seen from the centre of the marks, on a disc
+    # that turns with the bar.
+    c, s = np.cos(angle + 1.1), np.sin(angle + 1.1)
+    mark = np.arctan2(-0.05 * s, 1 - 0.05 * c) - angle
     expected = (
         [rate],
-        turn,
         R @ point,
-        R.T @ (moved(R @ point) - weight),
         np.concatenate([MASS * (moved(middle) - weight), np.zeros(3)]),
+        np.concatenate([axes.T @ R.T @ force, axes.T @ R.T @ turn]),
+        [-mark],
     )
     for found, known in zip(read(start.q, start.v), expected, strict=True):
         np.testing.assert_allclose(found, known, atol=1e-9)

@@ -183,3 +183,15 @@ def test_residual_tests_tell_noise_from_structure():
     assert found.white < 1e-6 and found.correlation == pytest.approx(9.0, rel=0.3)
     skewed = column_test([rng.exponential(size=500)])
     assert skewed.mean < 1e-6 and skewed.normal < 1e-6 and skewed.outliers > 0
+
+
+def test_columns_of_rounding_errors():
+    """What nothing depends on may have derivatives of rounding errors that resemble another column.
+    It takes no other number with it, however different their sizes."""
+    J = np.random.default_rng(0).normal(size=(20, 3)) * [1.0, 1e-6, 0.0]
+    r = np.ones(20)
+    known = np.linalg.inv(J[:, :2].T @ J[:, :2]) * 20 / 17
+    J[:, 2] = 1e-17 * J[:, 0]
+    found = identify.covariance(J, r, 20)
+    np.testing.assert_allclose(found[:2, :2], known, rtol=1e-9)
+    assert np.isinf(found[2, 2])

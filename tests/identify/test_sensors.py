@@ -1,0 +1,85 @@
+"""Sensors as they are, on motions in closed form: what they read, and its derivatives."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from known_motions import oscillator, position
+
+from jaxmbd._compiler import to_jax
+from jaxmbd.identify import Calibrated, Delayed, LowPass, Quantised, Unwrapped
+from jaxmbd.identify.sample import SavedMotion
+
+OMEGA, DT = 7.0, 0.01
+LAGS = np.array([0.0237, 0.05])  # a delay of 2.37 steps, and a time constant of 5
+
+
+def swinging(rounded=False):
+    """q = sin(omega t) at 100 steps."""
+    t = DT * np.arange(101)
+    x = np.stack([np.sin(OMEGA * t), OMEGA * np.cos(OMEGA * t)], axis=1)
+    t0, dt, x = to_jax(0.0), to_jax(DT), to_jax(x)
+    return SavedMotion(oscillator(), None, t0, dt, x, 1, 1, points=6, rounded=rounded)
+
+
+def lag(t, tau):
+    """y of tau y' + y = sin(omega t), y(0) = 0."""
+    turn = OMEGA * tau
+    settled = np.sin(OMEGA * t) - turn * np.cos(OMEGA * t)
+    return (settled + turn * np.exp(-t / tau)) / (1 + turn**2)
+
+
+@pytest.mark.slow
+def test_lags_and_their_derivatives():
+    """Of a sine: what a delay and a low-pass filter make of it, alone and one in the other, between
+    steps and at them; and its derivatives by both lags. To the error of interpolation of sixth
+    order, (omega dt)^6 / 60 = 2e-9, and for derivatives omega / dt times as much."""
+    delayed, filtered = Delayed(position, LAGS[0]), LowPass(position, LAGS[1])
+    t = np.array([0.0, 0.0237, 0.1, 0.25, 0.5555, 1.0])
+
+    @jax.jit
+    def read(t, lags):
+        motion = swinging()
+
+        def readings(lags):
+            late = Delayed(position, lags[0], longest=0.1)
+            slow = LowPass(position, lags[1], settling=0.5)
+            both = Delayed(slow, lags[0], longest=0.1)
+            return jnp.concatenate([each(motion.at(t)) for each in (late, slow, both)])
+
+        return readings(lags), jax.jacfwd(readings)(lags)
+
+    found, slopes = jax.vmap(read, in_axes=(0, None))(to_jax(t), to_jax(LAGS))
+
+    def expected(delay, tau):
+        early = np.maximum(t - delay, 0)
+        return np.stack([np.sin(OMEGA * early), lag(t, tau), lag(early, tau)], axis=1)
+
+    np.testing.assert_allclose(found, expected(*LAGS), atol=1e-8)
+    for k, e in enumerate(1e-5 * np.eye(2)):
+        known = (expected(*LAGS + e) - expected(*LAGS - e)) / 2e-5
+        inside = t > 0.03
+        np.testing.assert_allclose(slopes[inside, :, k], known[inside], atol=2e-6)
+    assert delayed.reach == pytest.approx(2 * LAGS[0]) and filtered.reach == 10 * LAGS[1]
+
+
+def test_chain_of_numbers():
+    """Gain, cross-axis gain, bias and rounding, by hand; and turns counted along the motion."""
+    x, cross = np.array([1.26, -0.5]), np.array([[1.1, 0.02], [-0.03, 0.9]])
+    read = lambda sample: jnp.asarray(x)  # noqa: E731
+    exact, rounded = (swinging(r).moment(jnp.array(0.0), jnp.zeros(2)) for r in (False, True))
+    turning = lambda sample: (5 * sample.t + np.pi) % (2 * np.pi) - np.pi  # noqa: E731
+
+    @jax.jit
+    def found():
+        return (
+            Calibrated(read, gain=[2.0, 3.0], bias=0.5)(exact),
+            Calibrated(read, gain=cross, bias=[0.1, 0.2])(exact),
+            Quantised(Calibrated(read), 0.25)(exact),
+            Quantised(Calibrated(read), [0.25, 2.0])(rounded),
+            Unwrapped(turning)(swinging().at(0.9037)),
+        )
+
+    expected = 2.0 * x + [0, x[1]] + 0.5, cross @ x + [0.1, 0.2], x, [1.25, 0.0], [5 * 0.9037]
+    for one, known in zip(found(), expected, strict=True):
+        np.testing.assert_allclose(one, known, atol=1e-14)
