@@ -15,6 +15,7 @@ from .instruments import Calibrated as Calibrated
 from .instruments import Delayed as Delayed
 from .instruments import LowPass as LowPass
 from .instruments import Quantised as Quantised
+from .instruments import SecondOrderLowPass as SecondOrderLowPass
 from .instruments import Unwrapped as Unwrapped
 from .least_squares import LeastSquares as LeastSquares
 from .least_squares import covariance as covariance

@@ -5,11 +5,12 @@ from collections.abc import Callable, Iterator
 from typing import Annotated
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, PyTree
 
 from .._compiler import is_known
-from .._inputs import Numbers, checked, not_negative, positive
+from .._inputs import Numbers, checked, inside, not_negative, positive, shown
 from .lag import lagged
 from .sensors import AbstractSensor, Sensor
 
@@ -29,6 +30,11 @@ class AbstractInstrument(AbstractSensor):
         samples that reach back beyond the start of their simulation."""
         return 0.0
 
+    @property
+    def ahead(self) -> float:
+        """How long after a reading the motion may matter to it [s]; default 0."""
+        return 0.0
+
 
 def chain(sensor: Sensor) -> Iterator[Sensor]:
     """A sensor and those inside it, outermost first."""
@@ -38,10 +44,10 @@ def chain(sensor: Sensor) -> Iterator[Sensor]:
         yield sensor
 
 
-def reach_of(sensor: Sensor) -> float:
-    """How long before a reading the motion may matter to it [s]."""
-    found = [each.reach for each in chain(sensor) if isinstance(each, AbstractInstrument)]
-    return math.fsum(found)
+def reach_of(sensor: Sensor) -> tuple[float, float]:
+    """How long before and after a reading the motion may matter to it [s]."""
+    found = [each for each in chain(sensor) if isinstance(each, AbstractInstrument)]
+    return math.fsum(each.reach for each in found), math.fsum(each.ahead for each in found)
 
 
 @checked
@@ -60,6 +66,14 @@ class Calibrated(AbstractInstrument):
     def __call__(self, sample):
         x = jnp.ravel(self.sensor(sample))
         gain, bias = self.gain.astype(x.dtype), self.bias.astype(x.dtype)
+        if gain.shape[-1:] not in ((), x.shape) or bias.shape not in (
+            (),
+            gain.shape[:1] or x.shape,
+        ):
+            raise ValueError(
+                f"A reading of {x.size} numbers does not fit a gain of shape {gain.shape} and a "
+                f"bias of shape {bias.shape}."
+            )
         y = gain @ x if gain.ndim == 2 else gain * x
         return y + bias
 
@@ -67,39 +81,44 @@ class Calibrated(AbstractInstrument):
 class Delayed(AbstractInstrument):
     """The reading of a moment ago: y(t) = x(t - delay), with the motion between its steps.
 
-    **Fields:** `delay` [s]; `longest`: what the delay is at most [s]. Samples that are taken less
-    than `longest` after the start of a simulation, or of a part of it in multiple shooting, may
-    show a motion before the start, so fits leave them out. In `measure` they show the start.
+    **Fields:** `delay` [s]; `longest`, `shortest`: what it is at most and at least [s]. A negative
+    delay is that of a device whose clock is behind. Samples that are taken less than `longest`
+    after the start of a simulation, or of a part of it in multiple shooting, may show a motion
+    before the start, so fits leave them out. In `measure` they show the start.
     """
 
     sensor: Sensor
     delay: Float[Array, ""]
     longest: float = eqx.field(static=True)
+    shortest: float = eqx.field(static=True)
 
     @checked
     def __init__(
         self,
         sensor: Callable,
-        delay: Annotated[Float[Array, ""], not_negative],
+        delay: Float[Array, ""],
         *,
-        longest: Annotated[float, positive] | None = None,
+        longest: Annotated[float, not_negative] | None = None,
+        shortest: float = 0.0,
     ):
         """**Arguments:** as the fields; `longest`: default twice the delay.
 
-        **Raises:** `ValueError` for a delay above `longest`, and for an unknown delay or none
-        without `longest`."""
+        **Raises:** `ValueError` for a delay that is not between the shortest and the longest, and
+        if `longest` is needed: the delay is traced or not positive."""
         if longest is None:
-            if not is_known(delay) or delay == 0:
+            if not is_known(delay) or delay <= 0:
                 raise ValueError(
-                    "Argument `longest` of Delayed must be given if the delay is 0 or traced: the "
-                    "largest delay that may be found."
+                    "Argument `longest` of Delayed must be given, the largest delay that may be "
+                    "found, if the delay is traced or not positive."
                 )
             longest = 2 * float(delay)
-        if is_known(delay) and delay > longest:
+        if not shortest < longest or (is_known(delay) and not shortest <= delay <= longest):
             raise ValueError(
-                f"`delay` of Delayed must be at most `longest`, {longest:g} s, but is {delay:g} s."
+                f"`delay` of Delayed must be between `shortest`, {shortest:g} s, and `longest`, "
+                f"{longest:g} s, but is {shown(delay)}."
             )
-        self.sensor, self.delay, self.longest = sensor, jnp.asarray(delay), longest
+        self.sensor, self.delay = sensor, jnp.asarray(delay)
+        self.longest, self.shortest = longest, shortest
 
     def __call__(self, sample):
         return self.sensor(sample.at(sample.t - self.delay.astype(sample.q.dtype)))
@@ -108,11 +127,15 @@ class Delayed(AbstractInstrument):
     def reach(self):
         return self.longest
 
+    @property
+    def ahead(self):
+        return max(0.0, -self.shortest)
+
 
 class LowPass(AbstractInstrument):
     r"""A lag of first order, $\tau y' + y = x$. Between the steps of the simulation x is the
-    polynomial through nearby steps, and y is exact for it. Two of them, one in the other, are a lag
-    of second order.
+    polynomial through nearby steps, and y is exact for it. Two of them, one in the other, are an
+    overdamped lag of second order; `SecondOrderLowPass` may swing.
 
     **Fields:**
 
@@ -138,14 +161,11 @@ class LowPass(AbstractInstrument):
         records start at rest.
 
         **Raises:** `ValueError` for a traced time constant without `settling`."""
+        self.sensor, self.time_constant = sensor, jnp.asarray(time_constant)
         if settling is None:
-            if not is_known(time_constant):
-                raise ValueError(
-                    "Argument `settling` of LowPass must be given if the time constant is traced."
-                )
+            _need_known("LowPass", time_constant)
             settling = _FORGOTTEN * float(time_constant)
-        self.sensor, self.settling = sensor, settling
-        self.time_constant = jnp.asarray(time_constant)
+        self.settling = settling
 
     def __call__(self, sample):
         motion = sample.whole_motion
@@ -156,6 +176,65 @@ class LowPass(AbstractInstrument):
     @property
     def reach(self):
         return self.settling
+
+
+class SecondOrderLowPass(AbstractInstrument):
+    r"""A lag of second order that may swing,
+
+    $$ y'' + 2 \zeta \omega y' + \omega^2 y = \omega^2 x, $$
+
+    as exact as `LowPass`.
+
+    **Fields:**
+
+    - `frequency`: omega / (2 pi) [Hz]. `damping`: zeta, between 0 and 1; 0.707 for Butterworth's
+      filter.
+    - `settling`: as of `LowPass`.
+    """
+
+    sensor: Sensor
+    frequency: Float[Array, ""]
+    damping: Float[Array, ""]
+    settling: float = eqx.field(static=True)
+
+    @checked
+    def __init__(
+        self,
+        sensor: Callable,
+        frequency: Annotated[Float[Array, ""], positive],
+        damping: Annotated[Float[Array, ""], inside(0, 1)] = math.sqrt(0.5),  # type: ignore[assignment]
+        *,
+        settling: Annotated[float, not_negative] | None = None,
+    ):
+        """**Arguments:** as the fields; `settling`: default ten times 1 / (zeta omega). Give 0 if
+        the records start at rest.
+
+        **Raises:** `ValueError` for traced numbers without `settling`."""
+        self.sensor = sensor
+        self.frequency, self.damping = jnp.asarray(frequency), jnp.asarray(damping, float)
+        if settling is None:
+            _need_known("SecondOrderLowPass", (frequency, damping))
+            settling = _FORGOTTEN / (2 * math.pi * float(frequency) * float(damping))
+        self.settling = settling
+
+    def __call__(self, sample):
+        motion = sample.whole_motion
+        x = motion.at_steps(self.sensor)
+        frequency, zeta = self.frequency.astype(x.dtype), self.damping.astype(x.dtype)
+        # The lags of first order with the rates r and conj(r), of which y is a combination.
+        omega = 2 * math.pi * frequency * motion.dt
+        r = jax.lax.complex(omega * zeta, omega * jnp.sqrt(1 - zeta**2))
+        w = lagged(x.astype(r.dtype), r, motion.steps_at(sample.t), motion.points)
+        return -jnp.imag(jnp.conj(r) * w) / jnp.imag(r)
+
+    @property
+    def reach(self):
+        return self.settling
+
+
+def _need_known(name: str, numbers: PyTree) -> None:
+    if not is_known(numbers):
+        raise ValueError(f"Argument `settling` of {name} must be given if its numbers are traced.")
 
 
 @checked

@@ -5,17 +5,19 @@ import functools
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Inexact
 
 from .._types import Scalar
 
-# Terms of the series of moments below b = 1, where the last one is below 1e-17.
+# Terms of the series of moments below |b| = 1, where the last one is below 1e-17.
 _TERMS = 18
 
 
-def lagged(x: Float[Array, "steps m"], rate: Scalar, s: Scalar, points: int) -> Float[Array, " m"]:
+def lagged(
+    x: Inexact[Array, "steps m"], rate: Inexact[Array, ""], s: Scalar, points: int
+) -> Inexact[Array, " m"]:
     """y(s) of y' = rate (x - y), y(0) = x(0), with times counted in steps. Between steps x is the
-    polynomial through the nearest `points` of them.
+    polynomial through the nearest `points` of them. All but s may be complex.
 
     In a batch of times, what depends on x and the rate alone is computed once."""
     points = min(points, len(x))
@@ -33,15 +35,15 @@ def lagged(x: Float[Array, "steps m"], rate: Scalar, s: Scalar, points: int) -> 
     _, ends = jax.lax.scan(step, x[0], gained)
     y = jnp.concatenate([x[:1], ends])
     k = jnp.clip(jnp.floor(s), 0, len(x) - 2).astype(jnp.int32)
-    here = jnp.clip(k - before, 0, last)
-    weights = _weights(bases[k - here], rate, s - k.astype(s.dtype))
+    here, length = jnp.clip(k - before, 0, last), (s - k.astype(s.dtype)).astype(rate.dtype)
+    weights = _weights(bases[k - here], rate, length)
     gained = sum(weights[j] * x[here + j] for j in range(points))
-    return jnp.exp(-rate * (s - k.astype(s.dtype))) * y[k] + gained
+    return jnp.exp(-rate * length) * y[k] + gained
 
 
 def _weights(
-    bases: Float[Array, "*places p p"], rate: Scalar, length: Scalar
-) -> Float[Array, "*places p"]:
+    bases: Inexact[Array, "*places p p"], rate: Inexact[Array, ""], length: Inexact[Array, ""]
+) -> Inexact[Array, "*places p"]:
     """What each sample of x adds to y in this length of time, in steps, by
 
     rate int_0^length e^(-rate (length - xi)) xi^i dxi = length^i M_i(rate length)."""
@@ -50,11 +52,11 @@ def _weights(
     return sum(terms, jnp.zeros(bases.shape[:-1], bases.dtype))
 
 
-def _moments(b: Scalar, count: int) -> list[Scalar]:
+def _moments(b: Inexact[Array, ""], count: int) -> list[Inexact[Array, ""]]:
     """M_i(b) = b int_0^1 e^(-b (1 - u)) u^i du for i < count. They satisfy b M_i = b - i M_(i-1):
-    upwards from M_0 = 1 - e^-b for b above 1, but below the errors would grow. There the last
+    upwards from M_0 = 1 - e^-b for |b| above 1, but below the errors would grow. There the last
     is a series, and the recursion goes downwards."""
-    small = b < 1
+    small = jnp.abs(b) < 1
     large = jnp.where(small, 1.0, b)
     up = [-jnp.expm1(-large)]
     for i in range(1, count):

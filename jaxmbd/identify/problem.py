@@ -26,7 +26,7 @@ from .least_squares import TracedLeastSquares, traced_least_squares
 from .parameters import Parameters
 from .record import Record, as_records
 from .residuals import AbstractLoss, Data, PartSimulation, Residuals, Squares
-from .rig import Rig, check_uncounted, reaches, without_early
+from .rig import Rig, check_uncounted, reaches, without_ends
 from .sample import SavedMotion
 from .sensors import Sensor, SensorsGiven
 from .shooting import (
@@ -115,7 +115,7 @@ def make_problem(
         _check_columns(labels, parts)
         reach = reaches(named, sizes)
         if reach.any() or rig.places:
-            records = without_early(records, shooting, reach)
+            records = without_ends(records, shooting, reach)
             parts, places = partition(records, shooting)
     if places.links:
         check_uncounted(named)

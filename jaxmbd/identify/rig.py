@@ -11,7 +11,7 @@ from jaxtyping import Array, Float, PyTree
 from .._compiler import with_strong_types
 from .._inputs import conform
 from .._system import AbstractSystem
-from .instruments import Delayed, LowPass, Unwrapped, chain, reach_of
+from .instruments import Delayed, LowPass, SecondOrderLowPass, Unwrapped, chain, reach_of
 from .leaves import Leaves, as_parameter, leaves, leaves_below, not_alone, owner, walk
 from .parameters import Parameter
 from .record import Clock, Record
@@ -194,27 +194,29 @@ def named(sensors: SensorsGiven) -> Mapping[str, Sensor]:
 def _natural(owner: Any, field: str) -> AbstractTransform:
     """The transform of a number of a sensor or clock to which the user gives none."""
     if isinstance(owner, Delayed) and field == "delay":
-        return Bounded(0.0, owner.longest)
+        return Bounded(owner.shortest, owner.longest)
     if isinstance(owner, Clock):
         largest = owner.largest
         return Bounded(-largest, largest) if field == "offset" else Free(_TYPICAL_DRIFT)
-    if isinstance(owner, LowPass) and field == "time_constant":
+    if isinstance(owner, SecondOrderLowPass) and field == "damping":
+        return Bounded(0.01, 0.99)
+    if isinstance(owner, LowPass | SecondOrderLowPass) and field in ("time_constant", "frequency"):
         return Positive()
     if isinstance(owner, IMU) and field == "orientation":
         return UnitVector()
     return Free()
 
 
-def without_early(
-    records: Sequence[Record], shooting: AbstractShooting, reach: Float[np.ndarray, " m"]
+def without_ends(
+    records: Sequence[Record], shooting: AbstractShooting, reach: Float[np.ndarray, "2 m"]
 ) -> list[Record]:
-    """The records without what sensors may have seen before the start of a simulation, or by a
-    clock that is off outside of it. `reach`: how far back each column reaches [s].
+    """The records without what sensors, or a clock that is off, may have seen before the start or
+    after the end of a simulation. `reach`: how far back and ahead each column reaches [s].
 
     **Raises:** `ValueError` if nothing of a column is left."""
     found = []
     for record in records:
-        off = 0.0 if record.clock is None else record.clock.largest
+        before, after = reach + (0.0 if record.clock is None else record.clock.largest)
         weights = record.weights.copy()
         rows = shooting.cuts(record)
         for begin, end in zip(rows, [*rows[1:], None], strict=True):
@@ -222,22 +224,24 @@ def without_early(
             last = record.time[-1 if end is None else end]
             # Times are rounded.
             slack = 1e-9 * (last - time[0])
-            inside = (time - time[0] >= reach + off - slack) & (last - time >= off - slack)
-            weights[begin:end] *= inside
-        if np.any(weights.any(0) < record.weights.any(0)):
-            column = int(np.argmax(weights.any(0) < record.weights.any(0)))
+            weights[begin:end] *= (time - time[0] >= before - slack) & (
+                last - time >= after - slack
+            )
+        lost = weights.any(0) < record.weights.any(0)
+        if np.any(lost):
+            k = int(np.argmax(lost))
             raise ValueError(
-                f'All samples of column {column} of "{record.name}" come less than '
-                f"{reach[column] + off:g} s after a start, before which their sensor may have seen "
-                "another motion: lower `longest`, `settling` or `largest`, or take longer parts."
+                f'All samples of column {k} of "{record.name}" come less than {before[k]:g} s '
+                f"after a start or {after[k]:g} s before an end, and may be of another motion: "
+                "lower `longest`, `settling` or `largest`, or take longer parts."
             )
         found.append(eqx.tree_at(lambda r: r.weights, record, weights))
     return found
 
 
-def reaches(named: Mapping[str, Sensor], sizes: Sequence[int]) -> Float[np.ndarray, " m"]:
-    """How long before a reading the motion may matter to it [s], for each column."""
-    return np.repeat([reach_of(sensor) for sensor in named.values()], sizes)
+def reaches(named: Mapping[str, Sensor], sizes: Sequence[int]) -> Float[np.ndarray, "2 m"]:
+    """How long before and after a reading the motion may matter to it [s], for each column."""
+    return np.repeat([reach_of(sensor) for sensor in named.values()], sizes, axis=0).T
 
 
 def check_uncounted(named: Mapping[str, Sensor]) -> None:

@@ -94,7 +94,7 @@ def of_system(parameters, records=None):
      lambda: of_system(["records[record].clock.offset"], [record(clock=identify.Clock(0.1))] * 2)),
     ("delay-that-is-longer-than-the-record", 'column 0 of "record" come less than 9 s after',
      lambda: fitted(sensors={"height": identify.Delayed(POSITION["height"], 0.1, longest=9.0)})),
-    ("delay-above-the-longest", "must be at most `longest`, 0.1 s, but is 0.2",
+    ("delay-above-the-longest", "must be between `shortest`, 0 s, and `longest`, 0.1 s, but is 0.2",
      lambda: identify.Delayed(POSITION["height"], 0.2, longest=0.1)),
     ("delay-of-0", "`longest` of Delayed must be given",
      lambda: identify.Delayed(POSITION["height"], 0.0)),

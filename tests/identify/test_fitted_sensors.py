@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from helpers import oscillation
 from known_motions import BOTH, QUIET, decay, oscillator, position, state
+from test_identify_mechanisms import VISCOUS, turning_bar
 
 import jaxmbd as mbd
 from jaxmbd import identify
@@ -24,6 +25,8 @@ from jaxmbd.identify import (
     Positive,
     Quantised,
     Record,
+    SecondOrderLowPass,
+    Unwrapped,
 )
 from jaxmbd.identify.problem import SimulationOptions, make_problem
 
@@ -90,6 +93,20 @@ def test_delay():
     assert np.all((coverage > 0.90) & (coverage < 0.99)), coverage
 
 
+def test_clock_of_a_device():
+    """One column that comes early, with a rate that is on time: samples at the end are lost."""
+    early, sensors = 0.031, {"x": Delayed(position, 0.0, longest=0.05, shortest=-0.1)}
+    sensors["v"] = lambda sample: sample.v / 10
+    x = oscillation(1.0, 90.0, 0.4, 1.0, 0.0, T + early)[0]
+    v = oscillation(1.0, 90.0, 0.4, 1.0, 0.0, T)[1] / 10
+    made = Record(T, np.stack([x, v], 1) + noise(columns=2), state(), weights=[1 / NOISE])
+    free = {"sensors[x].delay": None, **BOTH}
+    found = identify.fit(guess(), free, made, sensors, dt=SAMPLING / 2, **QUIET)
+    within(found, (-early, 0.4, 90.0))
+    weights = found.prediction.records[0].weights
+    assert np.sum(weights > 0, axis=0).tolist() == [300 - 3 - 5, 300]
+
+
 def test_common_delay():
     """A function may build the sensors too: position and rate come late by the same time."""
     delay = 0.031
@@ -127,6 +144,19 @@ def test_low_pass():
     found = fitted(record(full), LowPass(position, 0.04, settling=0.0), both)
     within(found, (tau, 0.4, 90.0))
     assert found.prediction.records[0].count == 300
+
+
+def test_low_pass_of_second_order():
+    """Of the same oscillation: e^(z t) w^2 / (z^2 + 2 zeta w z + w^2)."""
+    frequency, damping, z = 2.5, 0.4, complex(-0.2, np.sqrt(90.0 - 0.04))
+    w = 2 * np.pi * frequency
+    response = w**2 / (z**2 + 2 * damping * w * z + w**2)
+    measured = np.real((1 - 0.2j / z.imag) * response * np.exp(z * T))
+    free = {f"sensors[x].{name}": None for name in ("frequency", "damping")}
+    sensor = SecondOrderLowPass(position, 3.0, settling=2.0)
+    found = fitted(record(measured), sensor, free)
+    within(found, (frequency, damping, 0.4, 90.0))
+    assert np.all(found.sigma[:2] < 0.02)
 
 
 def test_clock():
@@ -198,6 +228,31 @@ def test_mounting(ball):
     assert np.all((low < known) & (known < high)), found
     assert np.all(found.sigma[certain] < 5e-3)
     assert 0.9 < found.noise < 1.1
+
+
+def test_encoder():
+    """Of a bar that turns over 3 times: counts, turns, marks that are off centre, and a delay, with
+    a method that is of first order and impulsive."""
+    system, off, delay = turning_bar(15.0), np.array([0.02, -0.01]), 0.0173
+    mounted = lambda off, **late: {  # noqa: E731
+        "x": Unwrapped(Delayed(identify.Encoder("hinge", 500, off), **late))
+    }
+    how = dict(dt=2e-3, enforcement=mbd.VelocityImpulse(), **QUIET)
+    time = 0.01 * np.arange(200)
+    made = identify.measure(system, mounted(off, delay=delay), time, system.state(), **how)
+    counts = made.measured * 500 / (2 * np.pi)
+    np.testing.assert_allclose(counts, np.round(counts), atol=1e-8)
+    assert np.ptp(made.measured) > 6 * np.pi and np.all(np.abs(np.diff(counts, axis=0)) < 250)
+    np.testing.assert_allclose(made.weights, 500 * np.sqrt(12) / (2 * np.pi))
+    sensors = mounted(np.zeros(2), delay=0.01, longest=0.05)
+    paths = {
+        "sensors[x].sensor.sensor.eccentricity": identify.Free(0.01),
+        "sensors[x].sensor.delay": None,
+        "forces[damper].damping": Parameter(0.12, Positive()),
+    }
+    found = identify.fit(system, paths, made, sensors, **how)
+    within(found, (off, delay, VISCOUS))
+    assert np.all(found.sigma < 2e-3) and 0.8 < found.noise < 1.2
 
 
 def test_derivatives():

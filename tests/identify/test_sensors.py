@@ -7,7 +7,14 @@ import pytest
 from known_motions import oscillator, position
 
 from jaxmbd._compiler import to_jax
-from jaxmbd.identify import Calibrated, Delayed, LowPass, Quantised, Unwrapped
+from jaxmbd.identify import (
+    Calibrated,
+    Delayed,
+    LowPass,
+    Quantised,
+    SecondOrderLowPass,
+    Unwrapped,
+)
 from jaxmbd.identify.sample import SavedMotion
 
 OMEGA, DT = 7.0, 0.01
@@ -27,6 +34,40 @@ def lag(t, tau):
     turn = OMEGA * tau
     settled = np.sin(OMEGA * t) - turn * np.cos(OMEGA * t)
     return (settled + turn * np.exp(-t / tau)) / (1 + turn**2)
+
+
+def lag_of_second_order(t, f, zeta):
+    """y of y'' + 2 zeta w y' + w^2 y = w^2 sin(omega t), y(0) = y'(0) = 0."""
+    w, z = 2 * np.pi * f, 1j * OMEGA
+    gain = w**2 / (z**2 + 2 * zeta * w * z + w**2)
+    decay, turn = zeta * w, w * np.sqrt(1 - zeta**2)
+    y, rate = gain.imag, (gain * z).imag
+    free = y * np.cos(turn * t) + (rate + decay * y) / turn * np.sin(turn * t)
+    return (gain * np.exp(z * t)).imag - np.exp(-decay * t) * free
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("numbers", [(3.0, 0.3), (0.8, 0.95), (40.0, 0.6)], ids=str)
+def test_lag_of_second_order(numbers):
+    """Of a sine, and its derivatives by frequency and damping, as below; slower and faster than the
+    sine and the steps."""
+    t = np.array([0.0, 0.0237, 0.1, 0.5555, 1.0])
+
+    @jax.jit
+    def read(numbers):
+        def readings(numbers):
+            slow = SecondOrderLowPass(position, *numbers, settling=0.5)
+            motion = swinging()
+            return jax.vmap(lambda t: slow(motion.at(t))[0])(to_jax(t))
+
+        return readings(numbers), jax.jacfwd(readings)(numbers), jax.jacrev(readings)(numbers)
+
+    found, forward, reverse = read(to_jax(numbers))
+    np.testing.assert_allclose(found, lag_of_second_order(t, *numbers), atol=1e-8)
+    for k, e in enumerate(1e-5 * np.eye(2)):
+        ends = lag_of_second_order(t, *numbers + e), lag_of_second_order(t, *numbers - e)
+        np.testing.assert_allclose(forward[:, k], (ends[0] - ends[1]) / 2e-5, atol=1e-7)
+    np.testing.assert_allclose(reverse, forward, atol=1e-12)
 
 
 @pytest.mark.slow
@@ -61,6 +102,8 @@ def test_lags_and_their_derivatives():
         inside = t > 0.03
         np.testing.assert_allclose(slopes[inside, :, k], known[inside], atol=2e-6)
     assert delayed.reach == pytest.approx(2 * LAGS[0]) and filtered.reach == 10 * LAGS[1]
+    fast = SecondOrderLowPass(position, 10.0, 0.5)
+    assert fast.reach == pytest.approx(1 / np.pi)
 
 
 def test_chain_of_numbers():
@@ -80,6 +123,9 @@ def test_chain_of_numbers():
             Unwrapped(turning)(swinging().at(0.9037)),
         )
 
+    for gain, bias in ((np.ones(3), 0.0), (np.ones((2, 3)), 0.0), (cross, np.ones(3))):
+        with pytest.raises(ValueError, match="2 numbers does not fit a gain of shape"):
+            Calibrated(read, gain=gain, bias=bias)(exact)
     expected = 2.0 * x + [0, x[1]] + 0.5, cross @ x + [0.1, 0.2], x, [1.25, 0.0], [5 * 0.9037]
     for one, known in zip(found(), expected, strict=True):
         np.testing.assert_allclose(one, known, atol=1e-14)
