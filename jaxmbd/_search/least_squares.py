@@ -300,7 +300,8 @@ class _LevenbergMarquardt(optx.AbstractLeastSquaresSolver):
         follow = near & (lower > 0)
         d = jnp.where(follow, bent, straight)
         decrease = jnp.where(follow, lower, model.decrease(straight, none))
-        return d, decrease, model.decrease(longest, none)
+        # Where unknowns are confounded, the longest step may not be found within the bounds.
+        return d, decrease, jnp.maximum(decrease, model.decrease(longest, none))
 
     def _minimum(
         self,

@@ -79,6 +79,31 @@ def test_levenberg_marquardt_in_a_curved_valley():
         np.testing.assert_allclose(found, [best, best**2], rtol=1e-9)
 
 
+@pytest.mark.slow
+def test_levenberg_marquardt_with_confounded_unknowns():
+    """Only the sum of two unknowns matters, and one of them has bounds: the search goes on to the
+    least sum of squares, and leaves their difference as it was."""
+    t = np.linspace(0.0, 3.0, 40)
+
+    def residuals(y, _):
+        made = jnp.exp(-y[2] * t) * jnp.sin(3 * t + y[0] / 7 + 3 * y[1])
+        return made - np.exp(-0.3 * t) * np.sin(3 * t + 0.4)
+
+    @jax.jit
+    @jax.vmap
+    def search(start):
+        bound = np.array([0.5, np.inf, np.inf])
+        solver = levenberg_marquardt(1e-9, start, -bound, bound)
+        value = optx.least_squares(residuals, solver, start, max_steps=60).value
+        return value, jnp.sum(residuals(value, None) ** 2)
+
+    starts = np.random.default_rng(0).uniform([-0.2, -0.2, 0.3], [0.2, 0.2, 0.7], (5, 3))
+    found, squares = search(starts)
+    assert np.all(squares < 1e-18)
+    change = found - starts
+    np.testing.assert_allclose(3 * change[:, 0], change[:, 1] / 7, atol=1e-6)
+
+
 def test_levenberg_marquardt_predicts_what_curvature_does():
     """With one unknown and quadratic residuals, the second derivative that the last step tells is
     exact, and so is the predicted decrease, to the fourth power of the step."""
