@@ -10,6 +10,7 @@ from . import _compiler as _compiler  # first, before any array is made
 from . import analysis as analysis
 from . import contacts as contacts
 from . import coordinates as coordinates
+from . import estimate as estimate
 from . import forces as forces
 from . import identify as identify
 from . import io as io

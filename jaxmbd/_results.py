@@ -207,6 +207,19 @@ class RESULTS(diffrax.RESULTS, metaclass=_InWords):  # pyright: ignore[reportGen
         "raise `start_tolerance`: the first step then removes the overlap. Called outside of "
         "`jax.jit`, `simulate` names the joints and contacts."
     )
+    covariance_indefinite = (
+        "The covariance of a filter is not positive: that of a start or of a noise is negative in "
+        "some direction, or a sensor without noise reads what is known exactly. Give each sensor a "
+        "`sigma` above 0."
+    )
+    nonfinite_reading = (
+        "A reading is NaN or infinite. It was left out. For what is missing on purpose, give "
+        "`present`, or a dictionary of the sensors that were read."
+    )
+    freedoms_changed = (
+        "The number of freedoms is not the one with which the filter has started, or is `freedoms` "
+        "that is wrong: at a singular pose, linear models of the motion do not hold."
+    )
     gimbal_lock = (
         "Roll-pitch-yaw coordinates reached gimbal lock (pitch = +-90 degrees). Use quaternions."
     )

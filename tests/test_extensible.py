@@ -12,7 +12,7 @@ import pytest
 import jaxmbd as mbd
 from jaxmbd._extensible import Extensible
 
-ROOMS = (mbd, mbd.identify, mbd.rollout, mbd.solvers, mbd.trajopt)
+ROOMS = (mbd, mbd.estimate, mbd.identify, mbd.rollout, mbd.solvers, mbd.trajopt)
 
 
 def bases():

@@ -14,13 +14,22 @@ import jaxmbd as mbd
 from jaxmbd import analysis
 from jaxmbd._compiler import to_jax
 
-ROOMS = mbd.analysis, mbd.identify, mbd.io, mbd.reports, mbd.rollout, mbd.trajopt, mbd.plots
+ROOMS = (
+    mbd.analysis,
+    mbd.estimate,
+    mbd.identify,
+    mbd.io,
+    mbd.reports,
+    mbd.rollout,
+    mbd.trajopt,
+    mbd.plots,
+)
 
 # What is no result: what the user builds models of, vectors that print their numbers as tuples do,
 # and the pieces of algebra that new methods take apart.
 NO_RESULTS = set(
     "Mechanism Body Inertia Contact CoordinateConstraint NearContacts PairPlan OfJoint Plane "
-    "CoordinateSpring CoordinateActuator "
+    "CoordinateSpring CoordinateActuator Chart Bases Basis Images LinearMap "
     "PiecewiseConstant PiecewiseLinear PiecewiseQuadratic Bodies FlatBodies "
     "JointReading BodyTables ContactSet Parameter Clock SimulationProblem Step "
     "Pose Twist Wrench BodyIndices ContactPoints "

@@ -27,6 +27,7 @@ from jaxmbd import (
     analysis,
     contacts,
     coordinates,
+    estimate,
     forces,
     identify,
     joints,
@@ -43,7 +44,7 @@ from jaxmbd._inputs import Range, Shape
 
 NAN, INF = math.nan, math.inf
 MODELS = (contacts, coordinates, forces, joints, methods, rotations, shapes, solvers)
-MODULES = (mbd, *MODELS, analysis, identify, plots, reports, rollout, trajopt)
+MODULES = (mbd, *MODELS, analysis, estimate, identify, plots, reports, rollout, trajopt)
 
 
 def unwrapped(function):
@@ -263,10 +264,11 @@ def check_message(case, value):
 # What is made inside, beside the results of functions, and tuples that are checked where they are
 # used.
 MADE_INSIDE = set(
-    "BlockDiagonal BlockRows BodyIndices CompilationCache ConstraintEquations ConstraintOperator "
-    "ContactMemory ContactPoints ContactRows ContactState Correction CoupledBlocks Dependents "
-    "Ends Frames Glyph Layout Motion Multipliers Page Placement Point Pose RESULTS RowImpulse "
-    "Sample SingleShooting Starts Step StepperState Twist Wrench".split()
+    "BlockDiagonal BlockRows BodyIndices CompilationCache ConstraintEquations "
+    "ConstraintOperator ContactMemory ContactPoints ContactRows ContactState Correction "
+    "CoupledBlocks Dependents Ends Frames Glyph Images Layout LinearMap Motion Multipliers "
+    "Page Placement Point Pose RESULTS RowImpulse Sample SingleShooting Starts Step "
+    "StepperState Twist Wrench".split()
 )
 
 

@@ -11,7 +11,7 @@ from jaxtyping import Array, Float, PyTree
 
 from .._compiler import to_jax
 from .._inputs import checked, each_number, positive_or_infinite
-from .transforms import AbstractTransform, Free
+from .transforms import AbstractTransform, Free, is_entrywise
 
 
 @checked
@@ -109,6 +109,24 @@ class Parameters(eqx.Module):
             else:
                 found += [f"{name}~{i}" for i in range(size)]
         return tuple(found)
+
+    def slopes(self, z: Float[Array, " n"]) -> Float[Array, " n"]:
+        """The change of each value by its own free number, for entrywise transforms; 1 for others.
+        Where a value stays at a bound, it is that at the guess."""
+
+        def rates(z):
+            one = jnp.ones_like(z)
+            found = jax.jvp(self.values, (z,), (one,))[1]
+            parts = [jnp.zeros(0, z.dtype)]
+            for (name, member), size in zip(self.items(), self._sizes(), strict=True):
+                if is_entrywise(member.transform):
+                    parts.append(jnp.ravel(found[name]))
+                else:
+                    parts.append(jnp.ones(size, z.dtype))
+            return jnp.concatenate(parts)
+
+        here = rates(z)
+        return jnp.where(here == 0, rates(jnp.zeros_like(z)), here)
 
     def prior(self, z: Float[Array, " n"]) -> Float[Array, " rows"]:
         """(value - guess) / sigma of all parameters that have a prior."""
