@@ -78,7 +78,7 @@ class Filter(eqx.Module):
     - `sigma`: name -> standard deviation of the readings, one number or one for each; of one sensor
       also without the name.
     - `dt`: the step of the simulation [s], and the largest one in `run`.
-    - `parameters`: name -> `Parameter` with its `sigma`, as in `identify.fit`; also of sensors, such
+    - `parameters`: name -> `Parameter` with its `sigma`, as in `identify.fit`, and of sensors, such
       as `sensors[gyro].bias`. The transform `Positive()` suits what is positive: it is smooth.
     - `process_noise`: what the model does not know of the motion; default nothing.
     - `enforcement`: default `UdwadiaKalaba()`. `scheme`: as in `simulate`. Each step starts anew.

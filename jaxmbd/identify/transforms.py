@@ -117,9 +117,19 @@ class _Box(_Entrywise):
         guess = np.asarray(guess, float)
         lower, upper, unit = (np.asarray(x, float) for x in self.range(guess))
         least, largest = (
-            np.broadcast_to((bound - guess) / unit, guess.shape).ravel() for bound in (lower, upper)
+            np.broadcast_to(_inside(bound, guess, unit), guess.shape).ravel()
+            for bound in (lower, upper)
         )
         return least, largest
+
+
+def _inside(bound: np.ndarray, guess: np.ndarray, unit: np.ndarray) -> np.ndarray:
+    """The z of a bound, so far inside that `guess + unit * z` is not rounded to outside, where it
+    would be clipped and have no derivative."""
+    z, size = (bound - guess) / unit, np.abs(guess) + np.abs(np.where(np.isinf(bound), 0.0, bound))
+    slack = 4 * np.finfo(jnp.result_type(float)).eps * size / unit
+    exact = (guess == bound) | ((unit == guess) & (bound == 0))
+    return np.where(exact, z, z + np.where(z < 0, slack, -slack))
 
 
 class NotNegative(_Box):

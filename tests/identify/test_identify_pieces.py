@@ -89,6 +89,28 @@ def test_units_of_transforms():
     np.testing.assert_allclose(slopes[1].T @ slopes[1], np.eye(3), atol=1e-15)
 
 
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_values_at_bounds_have_derivatives(dtype):
+    """Whatever the rounding: whole ones, and the values are the bounds."""
+    rng = np.random.default_rng(0)
+    lower, width, share = rng.normal(size=200), rng.uniform(0.01, 3.0, 200), rng.uniform(size=200)
+    lower[:20], share[20:30], share[30:40] = 0.0, 0.0, 1.0
+    upper = lower + width
+    transform, guess = Bounded(lower, upper), np.clip(lower + share * width, lower, upper)
+    with jax.enable_x64(dtype == np.float64):
+        bounds = transform.bounds(guess)
+
+        @jax.jit
+        def read(guess, z):
+            return jax.jvp(lambda z: transform.value(guess, z), (z,), (jnp.ones_like(z),))
+
+        for z, bound in zip(bounds, (lower, upper)):
+            x, slope = read(dtype(guess), dtype(z))
+            np.testing.assert_allclose(slope, width, rtol=1e-5)
+            size = np.finfo(dtype).eps * (np.abs(guess) + np.abs(bound))
+            assert np.all(np.abs(x - bound) <= 10 * size)
+
+
 def test_intervals_stay_where_values_may_be():
     """Those of the free numbers, mapped: factors for `Positive`, and ends at bounds. Entries that
     do not vary alone keep value -+ half."""
