@@ -1,13 +1,19 @@
 """Sensors as they are, on motions in closed form: what they read, and its derivatives."""
 
+from collections.abc import Callable
+
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from known_motions import oscillator, position
+from jaxtyping import Array
+from known_motions import oscillator, position, state
 
+from jaxmbd import identify
 from jaxmbd._compiler import to_jax
 from jaxmbd.identify import (
+    IMU,
     Calibrated,
     Delayed,
     LowPass,
@@ -15,6 +21,8 @@ from jaxmbd.identify import (
     SecondOrderLowPass,
     Unwrapped,
 )
+from jaxmbd.identify.instruments import reach_of
+from jaxmbd.identify.rig import Rig
 from jaxmbd.identify.sample import SavedMotion
 
 OMEGA, DT = 7.0, 0.01
@@ -129,3 +137,45 @@ def test_chain_of_numbers():
     expected = 2.0 * x + [0, x[1]] + 0.5, cross @ x + [0.1, 0.2], x, [1.25, 0.0], [5 * 0.9037]
     for one, known in zip(found(), expected, strict=True):
         np.testing.assert_allclose(one, known, atol=1e-14)
+
+
+class Scaled(identify.AbstractInstrument):
+    """A sensor of the user, around any other."""
+
+    sensor: Callable
+    scales: list[Array]
+
+    def __call__(self, sample):
+        return self.scales[1] * self.sensor(sample)
+
+
+def test_paths_of_sensors():
+    """In the order of the choice, beside those of the system, into lists and sensors of the user;
+    each with the transform that suits it, and changed alone."""
+    scaled = Scaled(Delayed(position, 0.1), [to_jax(2.0), to_jax(3.0)])
+    sensors = {"z": LowPass(scaled, 0.2), "a": IMU("bar")}
+    clock = identify.Clock(0.4, offset=0.3)
+    record = identify.Record([0.0, 1.0], [0.0, 0.0], state(), name="one", clock=clock)
+    rig = Rig(oscillator(), sensors, [record])
+    chosen = {
+        "sensors[z].sensor.scales[1]": None,
+        "stiffness": identify.Positive(),
+        "records[one].clock.offset": 0.2,
+        "sensors[z].sensor.sensor.delay": None,
+        "sensors[z].time_constant": identify.Parameter(0.5),
+        "sensors[a].orientation": None,
+    }
+    found = rig.parameters(chosen)
+    assert list(found) == list(chosen)
+    guesses = [float(x.guess) for x in list(found.values())[:-1]]
+    np.testing.assert_allclose(guesses, [3.0, 9.0, 0.2, 0.1, 0.5])
+    free, positive, unit = identify.Free, identify.Positive, identify.UnitVector
+    kinds = [free, positive, identify.Bounded, identify.Bounded, free, unit]
+    assert [type(x.transform) for x in found.values()] == kinds
+    bounds = [(x.transform.lower, x.transform.upper) for x in list(found.values())[2:4]]
+    assert bounds == [(-0.4, 0.4), (0.0, 0.2)]
+    made = rig({"sensors[z].sensor.scales[1]": to_jax(7.0), "stiffness": to_jax(8.0)})
+    assert list(made.named) == ["z", "a"] and float(made.system.stiffness) == 8.0
+    changed = eqx.tree_at(lambda x: x.sensor.scales[1], sensors["z"], to_jax(7.0))
+    assert eqx.tree_equal(made.named["z"], changed)
+    assert reach_of(made.named["z"]) == (2.0 + 0.2, 0.0)
