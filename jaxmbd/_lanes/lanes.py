@@ -321,6 +321,9 @@ def _dot(equation, values, lanes):
     b = lax.expand_dims(b, range(batch, batch + left))
     products = a * b
     for axis in reversed(range(batch + left + right, products.ndim - 1)):
+        if not products.shape[axis]:
+            products = lax.full_like(products, 0, shape=np.delete(products.shape, axis).tolist())
+            continue
         terms = (
             lax.index_in_dim(products, i, axis, keepdims=False) for i in range(products.shape[axis])
         )
