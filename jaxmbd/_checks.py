@@ -139,18 +139,28 @@ def check_gaps(system: AbstractSystem, q, v) -> None:
             f"`slip(q, v, t)` must have shape ({gap.shape[0]}, tangents), with 0, 1 or 2 tangents "
             f"of each of the {gap.shape[0]} contacts, but has {slip.shape}."
         )
+    rates = jax.eval_shape(system.friction_rates, q, v, t)
+    _expect_reals("`friction_rates(q, v, t)`", rates)
+    if rates.ndim != 1:
+        raise ValueError(
+            "`friction_rates(q, v, t)` must return a vector, one rate for each dry friction, but "
+            f"has shape {rates.shape}."
+        )
 
 
-def check_no_gaps(system: AbstractSystem, q, enforcement: str) -> None:
-    """Check that the system has no gaps, since this method would ignore them.
+def check_no_gaps(system: AbstractSystem, q, v, enforcement: str) -> None:
+    """Check that the system has no gaps and no dry friction, since this method would ignore them.
 
     **Raises:** `ValueError`."""
-    count = jax.eval_shape(system.gap, q, jax.ShapeDtypeStruct((), q.dtype)).shape[0]
-    if count:
-        raise ValueError(
-            f"The system has {count} contacts, which `{enforcement}` ignores: use "
-            "`mbd.ContactImpulse()`."
-        )
+    t = jax.ShapeDtypeStruct((), q.dtype)
+    gaps = jax.eval_shape(system.gap, q, t).shape[0]
+    frictions = jax.eval_shape(system.friction_rates, q, v, t).shape[0]
+    for count, what in ((gaps, "contacts"), (frictions, "dry frictions")):
+        if count:
+            raise ValueError(
+                f"The system has {count} {what}, which `{enforcement}` ignores: use "
+                "`mbd.ContactImpulse()`."
+            )
 
 
 def check_ordered(what: str, limits: Any) -> None:

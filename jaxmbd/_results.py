@@ -45,6 +45,11 @@ class RESULTS(diffrax.RESULTS, metaclass=_InWords):  # pyright: ignore[reportGen
         "of a loop from the same numbers, or set the tolerance up to which rows count as "
         "dependent: `mbd.Pseudoinverse(rtol=1e-3)`, `mbd.solvers.BlockSparse(rho=1e-6)`."
     )
+    friction_unsettled = (
+        "The friction of a joint by its load was not found within a step: it changes the load as "
+        "much as the load changes it, as in a mechanism that jams. Use smaller coefficients of "
+        "friction, or look for the pose in which the joint locks itself."
+    )
     nonfinite_state = (
         "A state or a parameter became NaN or infinite. The step may be too large for an explicit "
         "scheme, or an input (a parameter, q, v) was not finite."

@@ -169,6 +169,27 @@ class AbstractSystem(Extensible):
         Default: rigid, plastic, without friction."""
         return None
 
+    def friction_rates(
+        self, q: Coordinates, v: Velocity, t: RealScalarLike
+    ) -> Float[Array, " frictions"]:
+        """Rates along which dry friction acts [m/s, rad/s], linear in v but for surfaces that move
+        by themselves, for `ContactImpulse`. While a rate is 0, friction holds what it can. While it
+        is not, friction acts against it with its `friction_bounds`. Default: none."""
+        del v, t
+        return jnp.zeros(0, q.dtype)
+
+    def friction_bounds(
+        self, q: Coordinates, v: Velocity, t: RealScalarLike, multipliers: Float[Array, " nc"]
+    ) -> Float[Array, " frictions"]:
+        """The largest size of the friction along each of the `friction_rates` [N, N m], at the
+        velocities at the start of a step, so that it may fall while sliding. `multipliers`: the
+        mean constraint forces of the step, of Phi and then of Psi, so that it may grow with a load;
+        they are found together with the friction."""
+        raise TypeError(
+            f"`{type(self).__name__}` has `friction_rates`, but no method "
+            "`friction_bounds(q, v, t, multipliers)` that returns the largest friction along each."
+        )
+
     def switch(
         self, q: Coordinates, v: Velocity, t: RealScalarLike, active: Bool[Array, " rows"]
     ) -> Bool[Array, " rows"] | None:

@@ -15,6 +15,7 @@ from ._mechanism import AbstractGap as AbstractGap
 from ._mechanism import Contact as Contact
 from ._mechanism import ContactPoints as ContactPoints
 from ._mechanism import CoordinateLimit as CoordinateLimit
+from ._mechanism import DryFriction as DryFriction
 from ._mechanism import Gap as Gap
 from ._mechanism import JointLimit as JointLimit
 from ._mechanism import NearContacts as NearContacts

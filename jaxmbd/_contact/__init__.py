@@ -1,3 +1,4 @@
+from .delassus import AbstractDelassus as AbstractDelassus
 from .friction import AbstractFriction as AbstractFriction
 from .friction import Cone as Cone
 from .friction import Pyramid as Pyramid

@@ -3,6 +3,7 @@
 from typing import Annotated, Any
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
@@ -103,6 +104,20 @@ class ContactLaw(eqx.Module):
             tuple(filled),
             is_leaf=lambda x: x is None,
         )
+
+    def with_dry(self, count: int, dry: int) -> "ContactLaw":
+        """Return the law of `count` contacts, followed by that of dry friction: the coefficient 1,
+        since its normal impulse is the largest friction."""
+        own = self.dense.only(torsional=False, rolling=False)
+        other = ContactLaw(jnp.ones((), self.restitution.dtype)).dense
+        other = other.only(torsional=False, rolling=False)
+
+        def joined(x, y):
+            return jnp.concatenate(
+                [jnp.broadcast_to(x, (count,)), jnp.broadcast_to(y.astype(x.dtype), (dry,))]
+            )
+
+        return jax.tree.map(joined, own, other)
 
     def only(self, **given: bool) -> "ContactLaw":
         """Return the law without the coefficients whose argument is false."""

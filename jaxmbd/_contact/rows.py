@@ -250,6 +250,8 @@ class ContactRows(eqx.Module):
     - `of_everything`: gaps of all contacts [m]; `None` if these are all.
     - `pairs`: of contacts without a fixed place the numbers of the pieces a and b and of the point;
       -1 for others and for empty places. `None` if all have fixed places.
+    - `dry`: number of contacts at the end that are dry friction. Their gap is `ABSENT` and their
+      normal row 0. Instead of a normal impulse they have a given one, the largest friction.
     - `lost`: whether pieces overlap for which there is no place; `reach` [m]: pieces with smaller
       gaps have a place; `None` likewise, and where the places are given.
     """
@@ -265,6 +267,17 @@ class ContactRows(eqx.Module):
     pairs: Pairs | None = None
     lost: Bool[Array, ""] | None = None
     reach: Float[Array, ""] | None = None
+    dry: int = eqx.field(static=True, default=0)
+
+    @property
+    def is_dry(self) -> np.ndarray:
+        """Which contacts are dry friction."""
+        count = self.gap.shape[0]
+        return np.arange(count) >= count - self.dry
+
+    def with_dry(self, gaps: Float[Array, " gaps"]) -> Float[Array, " total"]:
+        """Return the gaps of all contacts, dry friction included."""
+        return jnp.pad(gaps, (0, self.dry), constant_values=ABSENT) if self.dry else gaps
 
     def known(self, before: Pairs | None) -> Known | None:
         """Return where these contacts were among the `before`, a contact with a fixed place at its
@@ -328,7 +341,15 @@ def gaps(system: AbstractSystem, t: RealScalarLike, q: Coordinates) -> Float[Arr
 
 @eqx.filter_jit
 def _slips(system: AbstractSystem, t, q, v):
-    return jnp.asarray(system.slip(q, v, t), q.dtype)
+    """The slip of each contact, and then the rates of dry friction as slips along the first of the
+    tangents, of which there must be one."""
+    slip = jnp.asarray(system.slip(q, v, t), q.dtype)
+    rates = jnp.asarray(system.friction_rates(q, v, t), q.dtype)
+    if not rates.shape[0]:
+        return slip
+    tangents = max(slip.shape[1], 1)
+    slip = jnp.pad(slip, ((0, 0), (0, tangents - slip.shape[1])))
+    return jnp.concatenate([slip, jnp.pad(rates[:, None], ((0, 0), (0, tangents - 1)))])
 
 
 def contact_rows(
@@ -348,11 +369,16 @@ def contact_rows(
     normal = jax.jacfwd(displaced)(rest)
     slip = _slips(system, t, q, rest)
     tangents = jax.jacfwd(lambda v: _slips(system, t, q, v))(rest)
+    law, dry = contact_law(system), slip.shape[0] - gap.shape[0]
+    law.check_sizes("ContactLaw", gap.shape[0])
+    if dry:
+        law = law.with_dry(gap.shape[0], dry)
+        gap = jnp.concatenate([gap, jnp.full(dry, ABSENT, gap.dtype)])
+        drift, normal = (jnp.pad(x, ((0, dry), *(x.ndim - 1) * ((0, 0),))) for x in (drift, normal))
     J = jnp.concatenate([normal[:, None], tangents], axis=1)
     drift = jnp.concatenate([drift[:, None], slip], axis=1)
-    law = contact_law(system)
-    law.check_sizes("ContactLaw", gap.shape[0])
-    return ContactRows(gap, drift, DenseContactJacobian(J), law, tangents.shape[1], gap.shape[0])
+    J, count = DenseContactJacobian(J), gap.shape[0]
+    return ContactRows(gap, drift, J, law, tangents.shape[1], count, dry=dry)
 
 
 def contact_law(system: AbstractSystem) -> ContactLaw:

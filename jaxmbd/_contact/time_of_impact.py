@@ -134,7 +134,8 @@ def to_first_impact(
     def sought(_, found):
         s, back, _ = found
         back = fixed.to_rows(s, back)
-        gap, rate = jax.jvp(lambda s: fixed.gaps(s, back.displacement), (s,), (jnp.ones_like(s),))
+        along = lambda s: contacts.with_dry(fixed.gaps(s, back.displacement))  # noqa: E731
+        gap, rate = jax.jvp(along, (s,), (jnp.ones_like(s),))
         s = jnp.where(soon, s + _newton(gap[number], rate[number]), s)
         return jnp.clip(s, 0.0, end), back, rate
 
@@ -150,7 +151,7 @@ def to_first_impact(
     def derived(_, found):
         s, back, _ = found
         back = path.to_rows(s, back)
-        gap = path.gaps(s, back.displacement)
+        gap = contacts.with_dry(path.gaps(s, back.displacement))
         step = jnp.where(hit, _newton(gap[number], rate[number]), 0.0)
         return s + step, back, gap + step * rate
 

@@ -9,6 +9,7 @@ from .contacts import AbstractContact as AbstractContact
 from .contacts import AbstractGap as AbstractGap
 from .contacts import Contact as Contact
 from .contacts import CoordinateLimit as CoordinateLimit
+from .contacts import DryFriction as DryFriction
 from .contacts import Gap as Gap
 from .contacts import JointLimit as JointLimit
 from .contacts import NearContacts as NearContacts

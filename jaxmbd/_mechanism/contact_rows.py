@@ -1,12 +1,12 @@
 """Contacts of a mechanism as rows: where shapes touch, which points are kept, and their J.
 
 Contacts are ordered by kind: those between shapes first, then slots for those between pieces that
-are near each other, then gaps. Within a kind they are ordered by contact, with all points of one
-contact together.
+are near each other, then gaps, then dry friction. Within a kind they are ordered by contact, with
+all points of one contact together.
 """
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -15,14 +15,15 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from .._compiler import compiled_quickly, product, rows_at
-from .._contact import BodyContactJacobian, ContactLaw, ContactRows, Pairs
+from .._contact import ABSENT, BodyContactJacobian, ContactLaw, ContactRows, Pairs
 from .._coordinates import components
 from .._linalg import picks, smallest_first, take_rows
-from .._types import Coordinates, RealScalarLike
+from .._types import Coordinates, RealScalarLike, Velocity
 from .collisions import ContactPoints
-from .contacts import AbstractContact, AbstractGap, NearContacts
-from .linearise import frame_poses, linearised, no_rows
+from .contacts import AbstractContact, AbstractGap, DryFriction, NearContacts
+from .linearise import frame_poses, frame_twists, linearised, linearised_rate, no_rows
 from .near_rows import NearRows, Slots
+from .pose import Wrench
 from .stack import Stack
 from .tables import BodyTables
 
@@ -37,11 +38,12 @@ class Layout(NamedTuple):
     kinetic: bool
     stiffness: bool
     planar: bool
+    dry: bool
 
     @property
     def sliding(self) -> int:
-        """Number of components of sliding friction."""
-        return (1 if self.planar else 2) * self.tangents
+        """Number of components of sliding friction. Dry friction has the first of them."""
+        return (1 if self.planar else 2) if self.tangents else int(self.dry)
 
     @property
     def d(self) -> int:
@@ -62,7 +64,7 @@ class ContactSet(NamedTuple):
     @property
     def layout(self) -> Layout:
         """The layout of all contacts. What one has, all have, if only with coefficients 0."""
-        laws = [contacts[0].law for contacts in self.kinds]
+        laws = [c[0].law for c in self.kinds if not isinstance(c[0], DryFriction)]
         names = ("friction", "torsional", "rolling", "kinetic", "stiffness")
         has = {name: any(getattr(law, name) is not None for law in laws) for name in names}
         planar = self.tables.flat is not None
@@ -73,6 +75,7 @@ class ContactSet(NamedTuple):
             has["kinetic"],
             has["stiffness"],
             planar,
+            bool(self.dry),
         )
 
     def axes(self, normal: Float[Array, "points 3"]) -> Float[Array, "points axes 3"]:
@@ -90,7 +93,8 @@ class ContactSet(NamedTuple):
     @property
     def between_shapes(self) -> tuple[Stack, ...]:
         """Contacts between shapes, kind by kind."""
-        return tuple(c for c in self.kinds if not isinstance(c[0], AbstractGap | NearContacts))
+        others = AbstractGap | NearContacts | DryFriction
+        return tuple(c for c in self.kinds if not isinstance(c[0], others))
 
     @property
     def near(self) -> tuple[NearRows, ...]:
@@ -105,11 +109,17 @@ class ContactSet(NamedTuple):
         return tuple(c for c in self.kinds if isinstance(c[0], AbstractGap))
 
     @property
+    def dry(self) -> tuple[Stack, ...]:
+        """Dry friction, kind by kind."""
+        return tuple(c for c in self.kinds if isinstance(c[0], DryFriction))
+
+    @property
     def names(self) -> tuple[str, ...]:
-        """Name of the contact of each point, slot and gap."""
+        """Name of the contact of each point, slot, gap and dry friction."""
         counts = [(name, _count(c)) for c in self.between_shapes for name in c.names]
         counts += [(near.contacts.name, near.room) for near in self.near]
         counts += [(name, _count(c)) for c in self.gaps for name in c.names]
+        counts += [(name, 1) for c in self.dry for name in c.names]
         return tuple(name for name, count in counts for _ in range(count))
 
     def overlaps(self, q: Coordinates, gap: np.ndarray, tolerance: float) -> list[str]:
@@ -168,8 +178,9 @@ class ContactSet(NamedTuple):
     def _in_slots(self, of_each: list[Pairs]) -> Pairs | None:
         if not of_each:
             return None
-        before, gaps = self.bodies_of_points.shape[1], sum(_count(c) * len(c) for c in self.gaps)
-        named = [jnp.full((n, 3), -1, jnp.int32) for n in (before, gaps)]
+        before, after = self.bodies_of_points.shape[1], sum(map(len, self.dry))
+        after += sum(_count(c) * len(c) for c in self.gaps)
+        named = [jnp.full((n, 3), -1, jnp.int32) for n in (before, after)]
         return jnp.concatenate([named[0], *of_each, named[1]])
 
     def bodies_of_pairs(self, pairs: Pairs) -> Int[Array, "2 contacts"]:
@@ -206,7 +217,7 @@ class ContactSet(NamedTuple):
         return points, jnp.concatenate(filled)
 
     def gap(self, t: RealScalarLike, q: Coordinates) -> Float[Array, " all"]:
-        """Gaps of all contacts, those between shapes first."""
+        """Gaps of all contacts but dry friction, those between shapes first."""
         found = [self.points(q).gap]
         for contacts in self.gaps:
 
@@ -251,8 +262,10 @@ class ContactSet(NamedTuple):
             drift = [self._of_surfaces(points, slip, has)]
         gap, ends = [points.gap], [bodies]
 
-        for contacts in self.gaps:
-            rows, rates, J = self._gap_rows(contacts, t, q, has)
+        dry = self.dry
+        for contacts in (*self.gaps, *dry):
+            find = self._dry_rows if contacts in dry else self._gap_rows
+            rows, rates, J = find(contacts, t, q, has)
             k = rows.shape[0] // len(contacts)
             gap.append(rows)
             everything.append(jax.lax.stop_gradient(rows))
@@ -283,6 +296,7 @@ class ContactSet(NamedTuple):
             self._in_slots([x.pairs for x in slots]),
             functools.reduce(jnp.logical_or, [x.lost for x in slots]) if slots else None,
             functools.reduce(jnp.minimum, reaches) if reaches else None,
+            sum(map(len, dry)),
         )
 
     def _of_surfaces(self, points: ContactPoints, slip: Array, has: Layout) -> Array:
@@ -325,6 +339,8 @@ class ContactSet(NamedTuple):
             arms = jnp.broadcast_to((points.position - center)[:, None], directions.shape)
             moments = jnp.cross(arms, directions)
             rows = [jnp.concatenate([directions, moments], axis=-1)]
+            if not has.tangents and has.dry:
+                rows += [jnp.zeros((points.gap.shape[0], has.sliding, 6), axes.dtype)]
             rows += [jnp.concatenate([zero[:, : x.shape[1]], x], axis=-1) for x in turns]
             return sign * self.tables.restricted(jnp.concatenate(rows, axis=1), 2)
 
@@ -347,6 +363,49 @@ class ContactSet(NamedTuple):
         J = jnp.moveaxis(J, 0, 1)[:, :, None]
         rest = ((0, 0), (0, has.d - 1))
         return value, jnp.pad(rate[:, None], rest), jnp.pad(J, ((0, 0), *rest, (0, 0)))
+
+    def _dry_rows(
+        self, contacts: Stack, t: RealScalarLike, q: Coordinates, has: Layout
+    ) -> tuple[Array, Array, Array]:
+        """Gaps of dry friction, which do not exist, and the blocks of J: its rate is a slip."""
+        del t
+
+        def of_contact(contact, qs):
+            still = [jnp.zeros(6, q.dtype) for _ in qs]
+            R, _ = linearised_rate(contact.coordinate.rate, contact, qs, still)
+            return jnp.stack([self.tables.restricted(block, 0) for block in R])
+
+        J = jnp.moveaxis(self.tables.map(contacts, of_contact, q), -1, 1)[:, :, None]
+        J = jnp.pad(J, ((0, 0), (0, 0), (1, has.d - 2), (0, 0)))
+        gaps = jnp.full(len(contacts), ABSENT, q.dtype)
+        return gaps, jnp.zeros((len(contacts), has.d), q.dtype), J
+
+    def friction_rates(self, q: Coordinates, v: Velocity) -> Float[Array, " dry"]:
+        """The rate along each dry friction."""
+        return self._of_dry(lambda contact, rate: rate, q, v)
+
+    def friction_bounds(
+        self, q: Coordinates, v: Velocity, reaction: Callable[[DryFriction], Wrench]
+    ) -> Float[Array, " dry"]:
+        """The largest force of each dry friction. `reaction`: that of the joint of one by its
+        load."""
+        loads = []
+        for contacts in self.dry:
+            each = [contacts[i] for i in range(len(contacts))]
+            loads += [[c.load(reaction(c)) for c in each] if each[0].by_load else []]
+        return self._of_dry(lambda contact, rate, *N: contact.largest(rate, *N), q, v, loads)
+
+    def _of_dry(self, fn, q, v, loads=None) -> Array:
+        found = [jnp.zeros(0, q.dtype)]
+        for i, contacts in enumerate(self.dry):
+
+            def of_contact(contact, qs, vs, *N):
+                poses, twists = frame_poses(contact, qs), frame_twists(contact, qs, vs)
+                return fn(contact, contact.coordinate.rate(poses, twists), *N)
+
+            own = (jnp.stack(loads[i]),) if loads is not None and loads[i] else ()
+            found.append(self.tables.map(contacts, of_contact, q, v, own=own))
+        return jnp.concatenate(found)
 
 
 def basis(normal: Float[Array, "*batch 3"]) -> Float[Array, "*batch 3 3"]:
@@ -397,6 +456,8 @@ def _contact_first(x: Array) -> Array:
 def _count(contacts: Stack) -> int:
     """Number of gaps of one contact of a kind."""
     one = contacts[0]
+    if isinstance(one, DryFriction):
+        return 1
     if isinstance(one, AbstractGap):
         return jax.eval_shape(lambda: one.gaps(one.frames, 0.0)).shape[0]
     return one.count

@@ -41,9 +41,10 @@ from .joints import (
 )
 from .linearise import frame_poses, frame_twists, linearised_rate
 from .plane import Flat, Plane
-from .pose import Pose, Twist
+from .pose import Pose, Twist, Wrench
 from .stack import Stack, filled, listing, stack, stacks
 from .tables import BodyTables, may_need, merged_rows, near, turning
+from .transmission import transmission
 
 _Framed = TypeVar("_Framed", bound=AbstractFramed)
 
@@ -560,6 +561,25 @@ class Mechanism(AbstractStructuredSystem):
     @as_one_program
     def gap(self, q: Coordinates, t: RealScalarLike) -> Float[Array, " contacts"]:
         return self.contact_set.gap(t, q) if self.contact_stacks else jnp.zeros(0, q.dtype)
+
+    @as_one_program
+    def friction_rates(
+        self, q: Coordinates, v: Velocity, t: RealScalarLike
+    ) -> Float[Array, " frictions"]:
+        del t
+        return self.contact_set.friction_rates(q, v)
+
+    def friction_bounds(
+        self, q: Coordinates, v: Velocity, t: RealScalarLike, multipliers: Float[Array, " nc"]
+    ) -> Float[Array, " frictions"]:
+        def reaction(friction):
+            name = friction.coordinate.joint_name
+            joint = self.joint(name)
+            point, own = self.frames(joint, q)[-1].position, multipliers[self.rows(name)]
+            choice = (name, joint.bodies[-1], None)
+            return Wrench(*transmission(self, choice, t, q, v, point)(own))
+
+        return self.contact_set.friction_bounds(q, v, reaction)
 
     def _overlaps(self, q: Coordinates, gap: np.ndarray, tolerance: float) -> list[str]:
         return self.contact_set.overlaps(q, gap, tolerance)

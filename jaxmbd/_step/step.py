@@ -190,7 +190,7 @@ def checked_start(
     if not equations(system).in_blocks:
         check_gaps(system, q, v)
     if not enforcement.unilateral:
-        check_no_gaps(system, q, type(enforcement).__name__)
+        check_no_gaps(system, q, v, type(enforcement).__name__)
     start = _start(stepper, t, q, v, tolerance, angles, z)
     result = first_failure(_start_result(stepper.problem(start), start, tolerance), start.result)
     if in_range is not None:

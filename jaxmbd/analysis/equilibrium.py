@@ -188,7 +188,13 @@ def equilibrium(
     newton = zero if first is None else to_jax(first, dtype)
     first = to_jax(0.1 if first is None else first, dtype)
     check_gaps(system, state.q, state.v)
-    contacts = jax.eval_shape(system.gap, state.q, jax.ShapeDtypeStruct((), dtype)).size
+    time = jax.ShapeDtypeStruct((), dtype)
+    contacts = jax.eval_shape(system.gap, state.q, time).size
+    if frictions := jax.eval_shape(system.friction_rates, state.q, state.v, time).size:
+        raise ValueError(
+            f"The system has {frictions} dry frictions, with which it rests in many poses: leave "
+            "them out, or `simulate` from a start until it rests."
+        )
     if tolerance is None:
         tolerance = 1e-10 if dtype == jnp.float64 else 1e-4
     t = jnp.asarray(state.t, dtype)

@@ -123,7 +123,9 @@ def _check_smooth(problem: Problem, method: AbstractTranscription) -> None:
     if not method.at_knots:
         return
     system, state = problem.system, problem.state
-    contacts = jax.eval_shape(system.gap, state.q, jax.ShapeDtypeStruct((), state.q.dtype)).size
+    time = jax.ShapeDtypeStruct((), state.q.dtype)
+    contacts = jax.eval_shape(system.gap, state.q, time).size
+    contacts += jax.eval_shape(system.friction_rates, state.q, state.v, time).size
     has = f"{contacts} contacts" if contacts else "rows that switch"
     if contacts or is_switched(system, state.t, state.q, state.v):
         raise ValueError(

@@ -1,6 +1,7 @@
 from .among import contacts_among as contacts_among
 from .contact import AbstractContact as AbstractContact
 from .contact import Contact as Contact
+from .dry_friction import DryFriction as DryFriction
 from .gaps import AbstractGap as AbstractGap
 from .gaps import CoordinateLimit as CoordinateLimit
 from .gaps import Gap as Gap

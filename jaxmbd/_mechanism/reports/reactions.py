@@ -1,6 +1,6 @@
 """Reactions of joints: forces and torques from multipliers, and the largest of a motion."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Annotated
 
 import equinox as eqx
@@ -10,16 +10,14 @@ import numpy as np
 from jaxtyping import Array, ArrayLike, Float, Int
 
 from ..._compiler import picked
-from ..._coordinates import cross
 from ..._inputs import checked, unjudged
 from ..._printed import printed
 from ..._system import AbstractStates
 from ..batching import batched
-from ..body import BODY_COORDINATES
 from ..forces import Wrench
 from ..joints import AbstractConstraint
 from ..mechanism import Mechanism
-from ..pose import Pose, Twist
+from ..transmission import transmission
 from .violation import dense_jacobian, multipliers_of, points_of, quoted, tolerance_for
 
 
@@ -112,7 +110,7 @@ def _reactions(mechanism, choices, t, q, v, multipliers) -> list[Wrench]:
 
     def of_joint(name, on, frame, point):
         def one(t, q, v, point, lam):
-            return Wrench(*_transmission(mechanism, (name, on, frame), t, q, v, point)(lam))
+            return Wrench(*transmission(mechanism, (name, on, frame), t, q, v, point)(lam))
 
         point = _point(mechanism, q, name, on, point)
         own = picked(multipliers, np.s_[..., mechanism.rows(name)])
@@ -128,69 +126,13 @@ def _unique(mechanism, choice, t, q, v, point, rows, tolerance) -> Wrench:
         missing = left.shape[0] - values.shape[0]
         values = jnp.pad(values, (0, max(missing, 0)))[: left.shape[0]]
         null = jnp.where(values > tolerance * jnp.max(values), 0.0, left)  # J^T null = 0
-        transmit = jax.vmap(_transmission(mechanism, choice, t, q, v, point), 1, 1)
+        transmit = jax.vmap(transmission(mechanism, choice, t, q, v, point), 1, 1)
         scale = sum(jnp.max(jnp.abs(x)) for x in transmit(jnp.eye(rows.size, dtype=q.dtype)))
         changes = transmit(null[rows])
         limit = 1e3 * tolerance * scale
         return Wrench(*(jnp.max(jnp.abs(change), axis=1) <= limit for change in changes))
 
     return batched(one, (t, 0), (q, 1), (v, 1), (point, 1))
-
-
-def _transmission(mechanism, choice, t, q, v, point) -> Callable:
-    """Multipliers of the joint -> (force, torque) about the point, a linear map."""
-    name, on, frame = choice
-    joint = mechanism.joint(name)
-    if mechanism.plane is not None:
-        pull = _planar_transmission(mechanism, joint, on, t, q, v, point)
-        return _in_frame(pull, mechanism, joint, frame, q)
-    poses, twists = mechanism.frames(joint, q), mechanism.frame_twists(joint, q, v)
-    moves = [body == on for body in joint.bodies]
-
-    def equations(shift, tilt):
-        displaced, faster = [], []
-        for pose, twist, yes in zip(poses, twists, moves, strict=True):
-            at = jnp.concatenate(pose)
-            along = jnp.concatenate([shift + cross(tilt, pose.position - point), tilt])
-            at = at + BODY_COORDINATES.qdot(at, along) if yes else at
-            displaced.append(Pose(at[:3], at[3:]))
-            moving = Twist(twist.linear + along[:3], twist.angular + along[3:])
-            faster.append(moving if yes else twist)
-        holonomic = joint.equations(tuple(displaced), t)
-        return jnp.concatenate([holonomic, joint.velocity_equations(poses, tuple(faster), t)])
-
-    o = jnp.zeros_like(point)
-    _, pull = jax.vjp(equations, o, o)
-    return _in_frame(pull, mechanism, joint, frame, q)
-
-
-def _planar_transmission(mechanism, joint, on, t, q, v, point) -> Callable:
-    """In a plane only the rows that act there have multipliers. What the plane carries is 0."""
-    end, normal = joint.bodies.index(on), jnp.asarray(mechanism.plane.axes[2], q.dtype)
-    J = jnp.concatenate(
-        [
-            piece[end, :, :, kind.names.index(joint.name)]
-            for kind, piece in mechanism.jacobian_with_ground(t, q, v)
-            if joint.name in kind.names
-        ]
-    )
-    arm = mechanism.pose(q, on).position - point
-
-    def pull(lam):
-        # Forces have the same components along the axes of the plane as velocities.
-        wrench = mechanism.plane.spanned(jnp.sum(lam[:, None] * J, axis=0))
-        force, torque = wrench[:3], wrench[3:]
-        return force, torque + jnp.sum(normal * cross(arm, force)) * normal
-
-    return pull
-
-
-def _in_frame(pull, mechanism, joint, frame, q) -> Callable:
-    """The components in the frame on the body `frame`, `None` for those in world axes."""
-    if frame is None:
-        return pull
-    of = mechanism.frames(joint, q)[joint.bodies.index(frame)]
-    return lambda lam: tuple(of.local_direction(x) for x in pull(lam))
 
 
 def _checked(joint: AbstractConstraint, on: str | None, frame: str | None):

@@ -18,6 +18,7 @@ from ..._compiler import (
 from ..._contact import (
     AbstractContactJacobian,
     AbstractContactSolver,
+    AbstractDelassus,
     AbstractFriction,
     ContactEquations,
     ContactRows,
@@ -75,13 +76,34 @@ class Resolved(NamedTuple):
 class Given(NamedTuple):
     """The data of one contact problem: relative velocities b [m/s] without contact impulses, bias
     included; friction coefficients of the groups; compliance [1/kg]; initial guess of the impulses;
-    and whether there is anything to solve."""
+    whether there is anything to solve; the largest impulses of the dry friction among them, `None`
+    without any."""
 
     b: Impulses
     mu: Float[Array, "contacts groups"]
     compliance: Float[Array, " contacts"]
     guess: Impulses
     needed: Bool[Array, ""]
+    dry: Float[Array, " dry"] | None = None
+
+    def with_dry(self, S: AbstractDelassus, smoothing: Float[Array, ""] | None) -> "Given":
+        """Return the problem in which dry friction has its largest impulse m as its normal one, for
+        the coefficient 1. A row that moves nothing, with the compliance c and the bias -c m, has
+        this impulse: 0 <= n perp c n - c m >= 0. With c as the mobility along the friction, the
+        problem is as well conditioned as before."""
+        if self.dry is None:
+            return self
+        count = self.dry.shape[0]
+        c = jnp.trace(S.blocks()[-count:], axis1=1, axis2=2)
+        c = jnp.where(c > 0, c, 1.0)
+        bias = -c * self.dry
+        if smoothing is not None:
+            # The smoothed law n z = (smoothing scale)^2 has the same impulse for this z.
+            d, none = self.b.shape[1], jnp.finfo(c.dtype).eps * smoothing / c
+            bias = bias + smoothing**2 * (d / (2 * c)) / jnp.maximum(self.dry, none)
+        normal = jnp.concatenate([self.b[:-count, 0], bias])
+        compliance = jnp.concatenate([self.compliance[:-count], c])
+        return self._replace(b=self.b.at[:, 0].set(normal), compliance=compliance)
 
 
 class ContactProblems(NamedTuple):
@@ -102,11 +124,13 @@ class ContactProblems(NamedTuple):
         smoothing, solver = self.smoothing, self.solver
         if smoothing is not None:
             smoothing = jnp.where(exact, 0.0, smoothing)
+        # Built for each problem: in most steps one at most has to be solved.
+        S = delassus(self.operator, self.rows, self.J, self.groups.d)
+        given = given.with_dry(S, smoothing)
         equations = ContactEquations(
             self.operator, self.J, given.b, given.mu, given.compliance, smoothing, self.groups
         )
-        # Built for each problem: in most steps one at most has to be solved.
-        problem = equations.problem(delassus(self.operator, self.rows, self.J, self.groups.d))
+        problem = equations.problem(S)
         guess = jax.lax.stop_gradient(given.guess) / problem.scale[:, None]
 
         def solve(solver, exact, problem, guess):
@@ -125,14 +149,20 @@ class ContactProblems(NamedTuple):
         return Resolved(change, multipliers, lam, pressed, solved.residual, result)
 
     def in_turn(
-        self, first: Given, like: Velocity, follow: Sequence[Callable], state: PyTree
+        self,
+        first: Given,
+        like: Velocity,
+        follow: Sequence[Callable],
+        state: PyTree,
+        repeats: int = 1,
     ) -> tuple[PyTree, Resolved]:
         """Solve several problems in turn, each of which depends on the solutions before it.
         `follow[k](state, solution)` returns the state after problem k and the data of the next
-        problem. The last problem is exact. Returns the state and the solution of the last problem.
+        problem; the first of them is applied `repeats` times. The last problem is exact. Returns
+        the state and the solution of the last problem.
         The problems are the turns of one loop, so that the solver is compiled once."""
         nothing = Resolved.nothing(like, self.rows, first.b)
-        last = len(follow)
+        last = len(follow) + repeats - 1
 
         def turn(carry, k):
             given, state, _ = carry
@@ -143,7 +173,8 @@ class ContactProblems(NamedTuple):
 
             found = jax.lax.cond(any_of_batch(given.needed), solve, lambda: nothing)
             followed = [*follow, lambda state, _: (state, given)]
-            state, given = save_for_reverse(jax.lax.switch(k, followed, state, found))
+            which = k if repeats == 1 else jnp.maximum(k - (repeats - 1), 0)
+            state, given = save_for_reverse(jax.lax.switch(which, followed, state, found))
             return (given, state, found), None
 
         # To compute a turn again, its solution given, is less to compile than to keep all of it.
@@ -248,4 +279,5 @@ def overlaps(
         jnp.zeros_like(ahead),
         none,
         jnp.any((ahead < -_SLOP) & rigid),
+        jnp.zeros(contacts.dry, ahead.dtype) if contacts.dry else None,
     )

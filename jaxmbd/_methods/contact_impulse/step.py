@@ -32,6 +32,7 @@ from ..base import SimulationProblem, Step
 from ..point import contradiction_of, point_at
 from ..split import free_step
 from ..state import ContactMemory, StepperState
+from .dry import TURNS, DryFriction, Turn
 from .problems import (
     ContactProblems,
     Given,
@@ -222,6 +223,7 @@ class ContactStep(eqx.Module):
         guess: Float[Array, "all d"],
         moved: Callable[[Resolved], tuple[_T, Float[Array, " contacts"]]],
         h: RealScalarLike,
+        dry: DryFriction,
     ) -> tuple[Resolved, _T, Resolved]:
         """Solve for the contact impulses that act on the velocities v. `before`: relative
         velocities at which the coefficients of friction are taken. `guess`: impulses of all
@@ -237,13 +239,41 @@ class ContactStep(eqx.Module):
         problems = ContactProblems(solver, smoothing, equations.operator, rows, contacts.J, groups)
         mu, law, e = coefficients(contacts, before), enforcement.impact_law, normal.restitution
 
-        def impact(change, bias, guess):
+        bias = normal.bias - law.separation(e, normal.before)
+        by_load = dry.by_load(equations.multipliers)
+        none = jnp.zeros(contacts.dry, v.dtype) if contacts.dry else None
+
+        def impact(change, bias, guess, largest):
             b = contacts.velocities(v + change).at[:, 0].add(bias)
             # Without impulses no contact approaches. Smoothed laws have impulses at any distance.
             needed = ~jnp.all(b[:, 0] >= 0) if smoothing is None else jnp.array(True)
-            return Given(b, mu, normal.compliance, guess, needed)
+            if largest is not None:
+                needed = needed | jnp.any(largest > 0)
+            return Given(b, mu, normal.compliance, guess, needed, largest)
 
-        def rebound(state, compression):
+        def settle(state, found):
+            solved, told, turn = latest(state, found)
+            largest = dry.largest(equations.multipliers + solved.multipliers)
+            assert largest is not None
+            turn = turn.next(largest)
+            again = impact(nothing.change, bias, solved.impulses, turn.used)
+            return (solved, told, turn), again._replace(needed=turn.exists)
+
+        def latest(state, found):
+            # By what was decided in the turn before: decided anew in the reverse pass, it could
+            # differ by rounding.
+            solved, told, turn = state
+            return tree_where(turn.exists, found, solved), told, turn
+
+        def once_settled(fn):
+            def follow(state, found):
+                solved, *rest = latest(state, found)
+                return fn((nothing, *rest), solved)
+
+            return follow
+
+        def rebound(state, found):
+            compression = state[0].then(found)
             again = law.expansion(e, compression.impulses)
             kick, reactions = equations.operator.solve(
                 contacts.J.reaction(again), jnp.zeros_like(compression.multipliers)
@@ -253,19 +283,31 @@ class ContactStep(eqx.Module):
                 multipliers=compression.multipliers + reactions,
                 impulses=compression.impulses + again,
             )
-            return (solved, state[1]), impact(solved.change, normal.bias, jnp.zeros_like(again))
+            # Dry friction has acted.
+            left = impact(solved.change, normal.bias, jnp.zeros_like(again), none)
+            return (solved, *state[1:]), left
 
         def move(state, found):
             solved = state[0].then(found)
+            if by_load:
+                solved = solved._replace(result=first_failure(solved.result, state[2].result))
             told, ahead = moved(solved)
-            return (solved, told), overlaps(contacts, groups, ahead, h)
+            return (solved, told, *state[2:]), overlaps(contacts, groups, ahead, h)
 
         told, _ = eqx.filter_eval_shape(moved, nothing)
         told = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), told)
-        first = impact(nothing.change, normal.bias - law.separation(e, normal.before), guess)
         follow = [move] if law.expansion(e, guess) is None else [rebound, move]
-        (solved, told), back = problems.in_turn(first, v, follow, (nothing, told))
-        return solved, told, back
+        state, repeats = (nothing, told), 1
+        if by_load:
+            # From the bounds of the step before, with their derivatives.
+            largest = guess[guess.shape[0] - contacts.dry :, 0]
+            state = (*state, Turn.first(largest))
+            follow, repeats = [settle, once_settled(follow[0]), *follow[1:]], TURNS
+        else:
+            largest = dry.largest(equations.multipliers)
+        first = impact(nothing.change, bias, guess, largest)
+        state, back = problems.in_turn(first, v, follow, state, repeats)
+        return state[0], state[1], back
 
     def _stepped(self, at: _Phase, t1: RealScalarLike, force: Float[Array, "all d"]) -> _Phase:
         """Solve one problem for the whole step, then move q with the new velocities."""
@@ -280,7 +322,8 @@ class ContactStep(eqx.Module):
             return v, contacts.gap + h * contacts.velocities(v)[:, 0]
 
         guess = contacts.carried(force * h, equations.known)
-        solved, v, back = self._solve(equations, v_free, normal, before, guess, moved, h)
+        dry = DryFriction(self.problem.system, contacts.dry, at.t, at.q, at.v, h)
+        solved, v, back = self._solve(equations, v_free, normal, before, guess, moved, h, dry)
         reactions = equations.multipliers + solved.multipliers
         move = _Move(h * (v + back.change), v, reactions, solved.impulses)
         return self._advanced(at, t1, equations, move, solved, back)
@@ -350,6 +393,8 @@ class ContactStep(eqx.Module):
         touching, flying, striking = touch(contacts.gap, before[:, 0], bend)
         striking = striking & ~resting
         closed = resting | (touching & (hits | ~(flying | striking)))
+        if contacts.dry:
+            closed = closed | contacts.is_dry
         lifted = jnp.where(hits, 0.0, jnp.maximum(contacts.gap, 0.0) / h)
         bias = jnp.where(closed, lifted, 1.0)
         flow = bouncing(contacts, bias, before[:, 0], touching & ~resting & hits)
@@ -401,8 +446,10 @@ class ContactStep(eqx.Module):
             return told, ahead
 
         guess = jnp.where(hits, 0.0, force * h)
+        acts = jnp.where(hits, 0.0, h)
+        dry = DryFriction(system, contacts.dry, at.t, at.q, at.v, acts)
         solved, told, back = self._solve(
-            equations, v_free, normal, before, guess, moved, turn.duration
+            equations, v_free, normal, before, guess, moved, turn.duration, dry
         )
         hit, s, shift, move = told
         move = move._replace(displacement=move.displacement + turn.duration * back.change)
