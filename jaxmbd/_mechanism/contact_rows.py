@@ -114,6 +114,11 @@ class ContactSet(NamedTuple):
         return tuple(c for c in self.kinds if isinstance(c[0], DryFriction))
 
     @property
+    def dry_count(self) -> int:
+        """The number of dry frictions, the last contacts."""
+        return sum(map(len, self.dry))
+
+    @property
     def names(self) -> tuple[str, ...]:
         """Name of the contact of each point, slot, gap and dry friction."""
         counts = [(name, _count(c)) for c in self.between_shapes for name in c.names]
@@ -178,7 +183,7 @@ class ContactSet(NamedTuple):
     def _in_slots(self, of_each: list[Pairs]) -> Pairs | None:
         if not of_each:
             return None
-        before, after = self.bodies_of_points.shape[1], sum(map(len, self.dry))
+        before, after = self.bodies_of_points.shape[1], self.dry_count
         after += sum(_count(c) * len(c) for c in self.gaps)
         named = [jnp.full((n, 3), -1, jnp.int32) for n in (before, after)]
         return jnp.concatenate([named[0], *of_each, named[1]])
@@ -262,9 +267,8 @@ class ContactSet(NamedTuple):
             drift = [self._of_surfaces(points, slip, has)]
         gap, ends = [points.gap], [bodies]
 
-        dry = self.dry
-        for contacts in (*self.gaps, *dry):
-            find = self._dry_rows if contacts in dry else self._gap_rows
+        for contacts in (*self.gaps, *self.dry):
+            find = self._dry_rows if isinstance(contacts[0], DryFriction) else self._gap_rows
             rows, rates, J = find(contacts, t, q, has)
             k = rows.shape[0] // len(contacts)
             gap.append(rows)
@@ -296,7 +300,7 @@ class ContactSet(NamedTuple):
             self._in_slots([x.pairs for x in slots]),
             functools.reduce(jnp.logical_or, [x.lost for x in slots]) if slots else None,
             functools.reduce(jnp.minimum, reaches) if reaches else None,
-            sum(map(len, dry)),
+            self.dry_count,
         )
 
     def _of_surfaces(self, points: ContactPoints, slip: Array, has: Layout) -> Array:

@@ -318,8 +318,8 @@ class Mechanism(AbstractStructuredSystem):
 
     @property
     def contact_names(self) -> tuple[str, ...]:
-        """Name of the contact of each contact point, and then of each other gap: the order of
-        `Solution.contact_force`."""
+        """Name of the contact of each contact point, and then of each other gap and dry friction:
+        the order of `Solution.contact_force`."""
         return self.contact_set.names
 
     def joint_coordinates(

@@ -214,6 +214,20 @@ def test_a_sled_strikes_a_stop(options, within):
         np.testing.assert_allclose(sol.contact_force[-1, 1], [2.0, 0.0], rtol=1e-8, atol=1e-8)
 
 
+@pytest.mark.slow
+def test_plots_and_files(tmp_path):
+    mechanism = sled()
+    state = mechanism.state()
+    state = mbd.State(0.0, state.q, state.v.at[0].set(0.3))
+    mbd.io.save(mechanism, tmp_path / "sled.json")
+    mechanism = mbd.io.load(tmp_path / "sled.json").mechanism
+    sol = mbd.simulate(mechanism, mbd.ContactImpulse(), state, t1=0.3, dt=1e-2, saveat=ALL)
+    friction, bound = mbd.plots.contacts(mechanism, sol, ["rail"])[1].lines
+    np.testing.assert_allclose(friction.get_ydata(), np.abs(sol.contact_force[:, 1, 1]))
+    np.testing.assert_allclose(bound.get_ydata(), 2.0, rtol=1e-12)
+    np.testing.assert_allclose(sol.q[-1, 0], 0.3**2 / 4, atol=3e-3)
+
+
 # --- a slider-crank with friction by the load, beside equations of its own ------------------------
 
 CRANK, ROD = 0.1, 0.3

@@ -11,7 +11,7 @@ from ..._inputs import Vector, checked
 from ..._simulate import Solution
 from ..._types import Axes, SeveralAxes
 from ..appearance import BODIES, INK, has_coordinates, joint_curves, one_motion
-from ..contacts import AbstractGap
+from ..contacts import AbstractGap, DryFriction
 from ..joint_coordinates import joint_path
 from ..mechanism import Mechanism
 from ..reports import (
@@ -28,6 +28,9 @@ from .drawing import given_or_new, pyplot
 
 # Colours of contacts that are open, stick or slip. Gaps and joint limits are open or closed.
 _BANDS, _CLOSED = ("#e4e7ec", "#4f9d69", "#e08a3c"), "#8d949e"
+
+# Dry friction above this share of its bound slips.
+_AT_BOUND = 1 - 1e-6
 
 
 @checked
@@ -131,8 +134,9 @@ def plot_contacts(
     """Plot contacts over time [s], with the points of each contact together: the sum of the normal
     forces [N]; the size of the sum of the friction forces [N], and dotted its bound by the static
     coefficient; and coloured bands that show whether the contact is open, sticks, or slips at one
-    of its points. Forces and bands are of means since the previous saved time, so that impacts
-    between saved times show. Peaks are in `Solution.contact_loads`.
+    of its points. Of a `DryFriction` the second panel has the force or torque [N m]. Forces and
+    bands are of means since the previous saved time, so that impacts between saved times show.
+    Peaks are in `Solution.contact_loads`.
 
     **Arguments:** `names`: of the contacts, by default all. `axes`: three matplotlib axes, by
     default new.
@@ -157,6 +161,13 @@ def plot_contacts(
         contact = mechanism.contact(name)
         points = np.flatnonzero(owner == name)
         normal = force[:, points, 0]
+        if isinstance(contact, DryFriction):
+            size, bound = np.abs(force[:, points[0], 1]), normal[:, 0]
+            curves["friction [N]"].append((name, size))
+            bounds.append(bound)
+            slips = size >= _AT_BOUND * bound
+            bands.append(np.array(_BANDS)[np.where(slips, ContactState.SLIP, ContactState.STICK)])
+            continue
         curves["normal force [N]"].append((name, normal.sum(axis=1)))
         if isinstance(contact, AbstractGap):
             least = no_force(force.dtype) * np.max(force[..., 0], initial=0.0)

@@ -165,7 +165,8 @@ def _states(mechanism, q, v, contact_force, pairs, rest) -> ContactStates:
     friction = length(force[..., 1 : 1 + tangents])
     bound = mu * normal
     share = jnp.where(bound > 0, friction / jnp.where(bound > 0, bound, 1.0), 0.0)
-    largest = jnp.max(contact_force[..., 0], axis=(-2, -1), keepdims=True, initial=0.0)
+    gaps = contact_force.shape[-2] - mechanism.contact_set.dry_count
+    largest = jnp.max(contact_force[..., :gaps, 0], axis=(-2, -1), keepdims=True, initial=0.0)
     slips = (speed > rest) & (friction >= _SLIDING * kinetic * normal)
     state = jnp.where(slips, ContactState.SLIP, ContactState.STICK)
     state = jnp.where(normal > no_force(normal.dtype) * largest, state, ContactState.OPEN)

@@ -52,10 +52,15 @@ class DryFriction(NamedTuple):
         lasts = jnp.asarray(self.duration, self.q.dtype)
         lam = multipliers / jnp.where(lasts > 0, lasts, 1.0)
         bounds = jnp.asarray(self.system.friction_bounds(self.q, self.v, self.t, lam), lam.dtype)
+        if bounds.shape != (self.frictions,):
+            raise ValueError(
+                "`friction_bounds(q, v, t, multipliers)` must return one bound for each of the "
+                f"{self.frictions} `friction_rates`, but has shape {bounds.shape}."
+            )
         return lasts * bounds
 
 
-class Turn(NamedTuple):
+class LoadSearch(NamedTuple):
     """A turn of the search for bounds by the load: those `used` in its problem, by how much they
     were `missed` in the turn before, the `share` of this that was taken, the largest `change`, as a
     share of the largest bound, infinite in the first turn; and whether there is such a turn."""
@@ -67,12 +72,12 @@ class Turn(NamedTuple):
     exists: Bool[Array, ""]
 
     @classmethod
-    def first(cls, guess: Float[Array, " frictions"]) -> "Turn":
+    def first(cls, guess: Float[Array, " frictions"]) -> "LoadSearch":
         """The turn with a guess of the bounds."""
         one = jnp.ones((), guess.dtype)
         return cls(guess, jnp.zeros_like(guess), one, one * jnp.inf, jnp.array(True))
 
-    def next(self, found: Float[Array, " frictions"]) -> "Turn":
+    def next(self, found: Float[Array, " frictions"]) -> "LoadSearch":
         """The turn after one that `found` these bounds. At least one follows the first, since
         derivatives change even where bounds do not."""
         missed = found - self.used
@@ -85,7 +90,8 @@ class Turn(NamedTuple):
         size = jnp.max(jnp.abs(found))
         change = jnp.max(jnp.abs(missed)) / jnp.where(size > 0, size, 1.0)
         goes_on = jnp.isinf(self.change) | (change > jnp.finfo(change.dtype).eps ** _SETTLED)
-        return Turn(jnp.maximum(self.used + share * missed, 0.0), missed, share, change, goes_on)
+        used = jnp.maximum(self.used + share * missed, 0.0)
+        return LoadSearch(used, missed, share, change, goes_on)
 
     @property
     def result(self) -> RESULTS:

@@ -32,7 +32,7 @@ from ..base import SimulationProblem, Step
 from ..point import contradiction_of, point_at
 from ..split import free_step
 from ..state import ContactMemory, StepperState
-from .dry import TURNS, DryFriction, Turn
+from .dry import TURNS, DryFriction, LoadSearch
 from .problems import (
     ContactProblems,
     Given,
@@ -301,7 +301,7 @@ class ContactStep(eqx.Module):
         if by_load:
             # From the bounds of the step before, with their derivatives.
             largest = guess[guess.shape[0] - contacts.dry :, 0]
-            state = (*state, Turn.first(largest))
+            state = (*state, LoadSearch.first(largest))
             follow, repeats = [settle, once_settled(follow[0]), *follow[1:]], TURNS
         else:
             largest = dry.largest(equations.multipliers)
