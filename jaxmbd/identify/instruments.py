@@ -105,14 +105,15 @@ class Delayed(AbstractInstrument):
 
         **Raises:** `ValueError` for a delay that is not between the shortest and the longest, and
         if `longest` is needed: the delay is traced or not positive."""
+        known = float(delay) if is_known(delay) else None
         if longest is None:
-            if not is_known(delay) or delay <= 0:
+            if known is None or known <= 0:
                 raise ValueError(
                     "Argument `longest` of Delayed must be given, the largest delay that may be "
                     "found, if the delay is traced or not positive."
                 )
-            longest = 2 * float(delay)
-        if not shortest < longest or (is_known(delay) and not shortest <= delay <= longest):
+            longest = 2 * known
+        if not shortest < longest or (known is not None and not shortest <= known <= longest):
             raise ValueError(
                 f"`delay` of Delayed must be between `shortest`, {shortest:g} s, and `longest`, "
                 f"{longest:g} s, but is {shown(delay)}."

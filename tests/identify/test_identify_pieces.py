@@ -108,7 +108,7 @@ def test_values_at_bounds_have_derivatives(dtype):
             x, slope = read(dtype(guess), dtype(z))
             np.testing.assert_allclose(slope, width, rtol=1e-5)
             size = np.finfo(dtype).eps * (np.abs(guess) + np.abs(bound))
-            assert np.all(np.abs(x - bound) <= 10 * size)
+            assert np.all(np.abs(np.asarray(x) - bound) <= 10 * size)
 
 
 def test_intervals_stay_where_values_may_be():

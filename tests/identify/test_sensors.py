@@ -114,6 +114,7 @@ def test_lags_and_their_derivatives():
     assert fast.reach == pytest.approx(1 / np.pi)
 
 
+@pytest.mark.slow
 def test_chain_of_numbers():
     """Gain, cross-axis gain, bias and rounding, by hand; and turns counted along the motion."""
     x, cross = np.array([1.26, -0.5]), np.array([[1.1, 0.02], [-0.03, 0.9]])
@@ -149,6 +150,7 @@ class Scaled(identify.AbstractInstrument):
         return self.scales[1] * self.sensor(sample)
 
 
+@pytest.mark.slow
 def test_paths_of_sensors():
     """In the order of the choice, beside those of the system, into lists and sensors of the user;
     each with the transform that suits it, and changed alone."""
