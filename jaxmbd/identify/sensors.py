@@ -8,6 +8,7 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from .._compiler import to_jax
 from .._coordinates import cross, quaternion_conjugate, quaternion_rotate
 from .._extensible import Extensible
 from .._inputs import at_least, checked
@@ -116,7 +117,7 @@ class IMU(AbstractSensor):
         """**Arguments:** as the fields; `orientation` also as a rotation matrix.
 
         **Raises:** `ValueError` for an orientation that is none."""
-        self.body, self.point = body, jnp.asarray(point, float)
+        self.body, self.point = body, to_jax(point, float)
         self.orientation = unit_quaternion("`orientation` of IMU", orientation, float)
 
     def __call__(self, sample):

@@ -3,6 +3,7 @@
 import json
 
 import equinox as eqx
+import jax
 import numpy as np
 import pytest
 from known_motions import QUIET, Oscillator, oscillator, state
@@ -110,7 +111,8 @@ def of_system(parameters, records=None):
     ("noise-without-a-key", "`key` of measure must be given",
      lambda: identify.measure(oscillator(), POSITION, TIMES, state(), dt=0.1, noise=1.0)),
     ("delay-of-a-moment", "let `fit`, `predict` or `measure` read it",
-     lambda: DELAYED(identify.Sample(oscillator(), None, 0.0, np.ones(1), np.ones(1)))),
+     lambda: jax.eval_shape(
+         lambda q: DELAYED(identify.Sample(oscillator(), None, 0.0, q, q)), np.ones(1))),
     ("value-of-another-shape", "has the shape",
      lambda: identify.Leaves(oscillator())({"stiffness": np.ones(2)})),
 )  # fmt: skip
