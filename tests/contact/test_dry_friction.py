@@ -218,6 +218,26 @@ def test_a_sled_strikes_a_stop(options, within):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("options", [{}, {"smoothing": 1e-4}], ids=["rigid", "smoothed"])
+def test_overlap_is_removed_beside_dry_friction(options):
+    """By a displacement, in which dry friction has no part."""
+    mechanism = sled()
+    state = mechanism.state()
+    state = mbd.State(0.0, state.q.at[0].set(0.3 + 1e-6), state.v)
+    sol = mbd.simulate(
+        mechanism,
+        mbd.ContactImpulse(**options),
+        state,
+        dt=1e-3,
+        num_steps=2,
+        start_tolerance=1e-5,
+        throw=False,
+    )
+    assert_verdicts(sol.result, mbd.RESULTS.successful)
+    assert float(sol.q[-1, 0]) < 0.3 + 1e-12
+
+
+@pytest.mark.slow
 def test_plots_and_files(tmp_path):
     mechanism = sled()
     state = mechanism.state()

@@ -99,7 +99,8 @@ class Given(NamedTuple):
         bias = -c * self.dry
         if smoothing is not None:
             # The smoothed law n z = (smoothing scale)^2 has the same impulse for this z.
-            d, none = self.b.shape[1], jnp.finfo(c.dtype).eps * smoothing / c
+            d, eps = self.b.shape[1], jnp.finfo(c.dtype).eps
+            none = eps * jnp.maximum(smoothing, eps) / c
             bias = bias + smoothing**2 * (d / (2 * c)) / jnp.maximum(self.dry, none)
         normal = jnp.concatenate([self.b[:-count, 0], bias])
         compliance = jnp.concatenate([self.compliance[:-count], c])
