@@ -148,14 +148,20 @@ def check_gaps(system: AbstractSystem, q, v) -> None:
         )
 
 
+def contact_counts(system: AbstractSystem, q, v) -> tuple[int, int]:
+    """The numbers of gaps and of dry frictions."""
+    t = jax.ShapeDtypeStruct((), q.dtype)
+    gaps = jax.eval_shape(system.gap, q, t)
+    return gaps.size, jax.eval_shape(system.friction_rates, q, v, t).size
+
+
 def check_no_gaps(system: AbstractSystem, q, v, enforcement: str) -> None:
     """Check that the system has no gaps and no dry friction, since this method would ignore them.
 
     **Raises:** `ValueError`."""
-    t = jax.ShapeDtypeStruct((), q.dtype)
-    gaps = jax.eval_shape(system.gap, q, t).shape[0]
-    frictions = jax.eval_shape(system.friction_rates, q, v, t).shape[0]
-    for count, what in ((gaps, "contacts"), (frictions, "dry frictions")):
+    for count, what in zip(
+        contact_counts(system, q, v), ("contacts", "dry frictions"), strict=True
+    ):
         if count:
             raise ValueError(
                 f"The system has {count} {what}, which `{enforcement}` ignores: use "

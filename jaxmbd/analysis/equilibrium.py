@@ -3,12 +3,11 @@
 from typing import Annotated
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
-from .._checks import check_gaps, check_no_nan, check_system, with_dtype
+from .._checks import check_gaps, check_no_nan, check_system, contact_counts, with_dtype
 from .._compiler import (
     array_namespace,
     compiled_quickly,
@@ -188,9 +187,8 @@ def equilibrium(
     newton = zero if first is None else to_jax(first, dtype)
     first = to_jax(0.1 if first is None else first, dtype)
     check_gaps(system, state.q, state.v)
-    time = jax.ShapeDtypeStruct((), dtype)
-    contacts = jax.eval_shape(system.gap, state.q, time).size
-    if frictions := jax.eval_shape(system.friction_rates, state.q, state.v, time).size:
+    contacts, frictions = contact_counts(system, state.q, state.v)
+    if frictions:
         raise ValueError(
             f"The system has {frictions} dry frictions, with which it rests in many poses: leave "
             "them out, or `simulate` from a start until it rests."

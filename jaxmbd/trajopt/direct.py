@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Bool
 
+from .._checks import contact_counts
 from .._compiler import is_known, need_known, to_jax
 from .._equations import equations
 from .._inputs import Refusal, checked, shown
@@ -123,9 +124,7 @@ def _check_smooth(problem: Problem, method: AbstractTranscription) -> None:
     if not method.at_knots:
         return
     system, state = problem.system, problem.state
-    time = jax.ShapeDtypeStruct((), state.q.dtype)
-    contacts = jax.eval_shape(system.gap, state.q, time).size
-    contacts += jax.eval_shape(system.friction_rates, state.q, state.v, time).size
+    contacts = sum(contact_counts(system, state.q, state.v))
     has = f"{contacts} contacts" if contacts else "rows that switch"
     if contacts or is_switched(system, state.t, state.q, state.v):
         raise ValueError(
