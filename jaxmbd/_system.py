@@ -179,15 +179,23 @@ class AbstractSystem(Extensible):
         return jnp.zeros(0, q.dtype)
 
     def friction_bounds(
-        self, q: Coordinates, v: Velocity, t: RealScalarLike, multipliers: Float[Array, " nc"]
+        self,
+        q: Coordinates,
+        v: Velocity,
+        t: RealScalarLike,
+        multipliers: Float[Array, " nc"],
+        u: PyTree,
+        *z: Float[Array, " nz"],
     ) -> Float[Array, " frictions"]:
         """The largest size of the friction along each of the `friction_rates` [N, N m], at the
-        velocities at the start of a step, so that it may fall while sliding. `multipliers`: the
-        mean constraint forces of the step, of Phi and then of Psi, so that it may grow with a load;
-        they are found together with the friction."""
+        velocities at the start of a step, so that it may fall while sliding, and at the control and
+        the internal states there (given if there are some), so that a clutch may follow them.
+        `multipliers`: the mean constraint forces of the step, of Phi and then of Psi, so that it
+        may grow with a load; they are found together with the friction."""
         raise TypeError(
             f"`{type(self).__name__}` has `friction_rates`, but no method "
-            "`friction_bounds(q, v, t, multipliers)` that returns the largest friction along each."
+            "`friction_bounds(q, v, t, multipliers, u)` that returns the largest friction along "
+            "each."
         )
 
     def switch(

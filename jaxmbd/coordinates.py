@@ -11,6 +11,7 @@ from ._mechanism import AbstractOfFrames as AbstractOfFrames
 from ._mechanism import AbstractScalarCoordinate as AbstractScalarCoordinate
 from ._mechanism import Angle as Angle
 from ._mechanism import Displacement as Displacement
+from ._mechanism import DriveTwist as DriveTwist
 from ._mechanism import OfJoint as OfJoint
 from ._mechanism import PathLength as PathLength
 from ._mechanism import TwistAngle as TwistAngle

@@ -17,6 +17,7 @@ from ._mechanism import LinearActuator as LinearActuator
 from ._mechanism import LuGreFriction as LuGreFriction
 from ._mechanism import Motor as Motor
 from ._mechanism import PIDController as PIDController
+from ._mechanism import PlaySpring as PlaySpring
 from ._mechanism import PointForce as PointForce
 from ._mechanism import SlidingFriction as SlidingFriction
 from ._mechanism import Spring as Spring

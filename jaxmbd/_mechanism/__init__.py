@@ -47,6 +47,7 @@ from .forces import LinearActuator as LinearActuator
 from .forces import LuGreFriction as LuGreFriction
 from .forces import Motor as Motor
 from .forces import PIDController as PIDController
+from .forces import PlaySpring as PlaySpring
 from .forces import PointForce as PointForce
 from .forces import SlidingFriction as SlidingFriction
 from .forces import Spring as Spring
@@ -135,6 +136,7 @@ from .reports import transmission_angle as transmission_angle
 from .reports import unique_reactions as unique_reactions
 from .reports import violation as violation
 from .scalar_coordinates import AbstractScalarCoordinate as AbstractScalarCoordinate
+from .scalar_coordinates import DriveTwist as DriveTwist
 from .scalar_coordinates import OfJoint as OfJoint
 from .scalar_coordinates import WeightedSum as WeightedSum
 from .shapes import AbstractShape as AbstractShape

@@ -12,18 +12,17 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Float, Int, PyTree
 
 from .._compiler import compiled_quickly, product, rows_at
 from .._contact import ABSENT, BodyContactJacobian, ContactLaw, ContactRows, Pairs
 from .._coordinates import components
 from .._linalg import picks, smallest_first, take_rows
-from .._types import Coordinates, RealScalarLike, Velocity
+from .._types import Coordinates, RealScalarLike, Scalar, Velocity
 from .collisions import ContactPoints
 from .contacts import AbstractContact, AbstractGap, DryFriction, NearContacts
 from .linearise import frame_poses, frame_twists, linearised, linearised_rate, no_rows
 from .near_rows import NearRows, Slots
-from .pose import Wrench
 from .stack import Stack
 from .tables import BodyTables
 
@@ -389,15 +388,24 @@ class ContactSet(NamedTuple):
         return self._of_dry(lambda contact, rate: rate, q, v)
 
     def friction_bounds(
-        self, q: Coordinates, v: Velocity, reaction: Callable[[DryFriction], Wrench]
+        self,
+        t: RealScalarLike,
+        q: Coordinates,
+        v: Velocity,
+        u: PyTree,
+        load: Callable[[DryFriction], Scalar],
     ) -> Float[Array, " dry"]:
-        """The largest force of each dry friction. `reaction`: that of the joint of one by its
-        load."""
+        """The largest force of each dry friction. `load`: that of one by its load."""
         loads = []
         for contacts in self.dry:
             each = [contacts[i] for i in range(len(contacts))]
-            loads += [[c.load(reaction(c)) for c in each] if each[0].by_load else []]
-        return self._of_dry(lambda contact, rate, *N: contact.largest(rate, *N), q, v, loads)
+            loads += [list(map(load, each)) if each[0].by_load else []]
+
+        def largest(contact, rate, *N):
+            g = contact.largest(rate, *N)
+            return g if contact.pressure is None else g * contact.share(t, u)
+
+        return self._of_dry(largest, q, v, loads)
 
     def _of_dry(self, fn, q, v, loads=None) -> Array:
         found = [jnp.zeros(0, q.dtype)]

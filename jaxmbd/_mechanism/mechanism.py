@@ -24,10 +24,11 @@ from .body import GROUND, Body
 from .body_dynamics import AbstractBodyDynamics, PlanarDynamics, SpatialDynamics
 from .collisions import ContactPoints
 from .contact_rows import ContactSet
-from .contacts import AbstractContact
+from .contacts import AbstractContact, DryFriction
 from .coordinates import Bodies, BodyIndices, Configuration, FlatBodies
+from .couplings import CoordinateConstraint
 from .element import AbstractFramed, replaced, unnamed
-from .forces import AbstractForceElement
+from .forces import AbstractCoordinateForce, AbstractForceElement
 from .in_plane import check_motion, kept_rows
 from .joint_rows import JointRows
 from .joints import (
@@ -159,6 +160,7 @@ class Mechanism(AbstractStructuredSystem):
             for members, rows in ((joints, kept), (forces, None), (contacts, None))
         )
         self.own_read = stacks(only_read)
+        _check_pressers(contacts, {x.name for x in joints}, forces)
         self.switches = dict(switches or {})
         self._pairs = None
         for name, function in self.switches.items():
@@ -570,16 +572,34 @@ class Mechanism(AbstractStructuredSystem):
         return self.contact_set.friction_rates(q, v)
 
     def friction_bounds(
-        self, q: Coordinates, v: Velocity, t: RealScalarLike, multipliers: Float[Array, " nc"]
+        self,
+        q: Coordinates,
+        v: Velocity,
+        t: RealScalarLike,
+        multipliers: Float[Array, " nc"],
+        u: PyTree,
+        *z: Float[Array, " nz"],
     ) -> Float[Array, " frictions"]:
-        def reaction(friction):
-            name = friction.coordinate.joint_name
-            joint = self.joint(name)
-            point, own = self.frames(joint, q)[-1].position, multipliers[self.rows(name)]
-            choice = (name, joint.bodies[-1], None)
-            return Wrench(*transmission(self, choice, t, q, v, point)(own))
+        def load(friction):
+            name = friction.presser
+            if not any(name in kind.names for kind in self.own_joints):
+                return jnp.abs(self._force_along(name, t, q, v, u, *z))
+            joint, own = self.joint(name), multipliers[self.rows(name)]
+            if isinstance(joint, CoordinateConstraint):
+                return jnp.abs(own[0])
+            point, choice = self.frames(joint, q)[-1].position, (name, joint.bodies[-1], None)
+            return friction.load(Wrench(*transmission(self, choice, t, q, v, point)(own)))
 
-        return self.contact_set.friction_bounds(q, v, reaction)
+        return self.contact_set.friction_bounds(t, q, v, u, load)
+
+    def _force_along(self, name, t, q, v, u, z=None) -> Scalar:
+        """The force of the law `name` along its coordinate."""
+        element = self.force_element(name)
+        assert isinstance(element, AbstractCoordinateForce)
+        own = ()
+        if element.internal_names:
+            own = (self.internal_of(self.initial_internal if z is None else z, name),)
+        return element.along(self.frames(element, q), self.frame_twists(element, q, v), t, u, *own)
 
     def _overlaps(self, q: Coordinates, gap: np.ndarray, tolerance: float) -> list[str]:
         return self.contact_set.overlaps(q, gap, tolerance)
@@ -736,6 +756,20 @@ class Mechanism(AbstractStructuredSystem):
             for forces in self.force_stacks
             if forces[0].inertance is not None
         ]
+
+
+def _check_pressers(
+    contacts: Sequence[Any], joints: set[str], forces: Sequence[AbstractForceElement]
+) -> None:
+    """**Raises:** `ValueError` for dry friction by the load of something unknown."""
+    along = {x.name for x in forces if isinstance(x, AbstractCoordinateForce)}
+    for contact in contacts:
+        name = contact.pressed_by if isinstance(contact, DryFriction) else None
+        if name is not None and name not in joints | along:
+            raise ValueError(
+                f'DryFriction "{contact.name}" is `pressed_by` "{name}", which is not among the '
+                f"joints {sorted(joints)} and the forces along coordinates {sorted(along)}."
+            )
 
 
 @as_one_program

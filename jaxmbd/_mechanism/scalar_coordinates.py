@@ -13,7 +13,7 @@ from jaxtyping import Array, Float
 from .._checks import with_dtype
 from .._compiler import array_namespace, to_jax
 from .._coordinates import components, cross, dot
-from .._inputs import Number, Numbers, at_least, checked
+from .._inputs import Number, Numbers, at_least, checked, not_zero
 from .._types import DType
 from .element import AbstractFramed, checked_name, replaced
 from .glyphs import Glyph
@@ -308,6 +308,105 @@ class WeightedSum(AbstractScalarCoordinate):
         ends = np.cumsum([term.angle_count for term in self.terms]).tolist()
         parts = zip(self.terms, [0, *ends[:-1]], ends, strict=True)
         return replaced(self, terms=tuple(term.near(angles[i:k]) for term, i, k in parts))
+
+
+class DriveTwist(AbstractScalarCoordinate):
+    """How far the input of a drive is ahead of its output, measured at the output:
+
+        x = y_in / ratio - y_out + error sin(cycles y_in + phase).
+
+    The drive may be a gear, a belt, a harmonic drive, a shaft or a clutch, with `ratio` 1, or a
+    screw or a rack, with a `ratio` in rad/m. A spring along x is elastic, limits of x are play with
+    impacts, dry friction along x is a clutch or a belt that slips, and `CoordinateConstraint` a
+    drive that is rigid. A force F along x acts with F / ratio on the input, and with -F on the
+    output. The last term is the kinematic error of the teeth, often two cycles per turn of the
+    input in a harmonic drive.
+
+        x = mbd.coordinates.DriveTwist(mbd.OfJoint("rotor"), mbd.OfJoint("arm"), ratio=50.0)
+        gear = mbd.forces.PlaySpring("gear", x, stiffness=2e3, play=1e-3, damping=1.0)
+
+    **Fields:** `terms`: the input and the output; `ratio`; `error` [unit of x] or `None`; `cycles`
+    [1/unit of the input]; `phase` [rad].
+    """
+
+    terms: tuple[AbstractScalarCoordinate, AbstractScalarCoordinate]
+    ratio: Float[Array, ""]
+    error: Float[Array, ""] | None
+    cycles: Float[Array, ""]
+    phase: Float[Array, ""]
+
+    @checked
+    def __init__(
+        self,
+        input: AbstractScalarCoordinate,
+        output: AbstractScalarCoordinate,
+        *,
+        ratio: Annotated[Number, not_zero] = 1.0,
+        error: Number | None = None,
+        cycles: Number = 1.0,
+        phase: Number = 0.0,
+    ):
+        """**Arguments:** `input` and `output`, such as `OfJoint("rotor")`; the other fields.
+
+        **Raises:** `ValueError` for a `ratio` of 0."""
+        self.terms, dtype = (input, output), input.dtype
+        self.ratio, self.cycles, self.phase = (to_jax(x, dtype) for x in (ratio, cycles, phase))
+        self.error = None if error is None else to_jax(error, dtype)
+
+    @property
+    def bodies(self):
+        return (*self.terms[0].bodies, *self.terms[1].bodies)
+
+    @property
+    def frames(self):
+        return (*self.terms[0].frames, *self.terms[1].frames)
+
+    @property
+    def dtype(self):
+        return self.terms[0].dtype
+
+    def value(self, poses):
+        (x, y), _ = self._of_terms(lambda term, own: term.value(own), poses)
+        twist = x / self.ratio - y
+        return twist if self.error is None else twist + self.error * jnp.sin(self._tooth(x))
+
+    def rate(self, poses, twists):
+        (x, y), own = self._of_terms(lambda term, *own: term.rate(*own), poses, twists)
+        twist = x / self.ratio - y
+        if self.error is None:
+            return twist
+        steep = jnp.cos(self._tooth(self.terms[0].value(own)))
+        return twist + self.error * self.cycles * steep * x
+
+    def _tooth(self, x):
+        return self.cycles * x + self.phase
+
+    def _of_terms(self, fn, poses, *more):
+        """A function of each term and what belongs to its frames; and the poses of the input."""
+        k = len(self.terms[0].frames)
+        first, second = self.terms
+        found = fn(first, *(x[:k] for x in (poses, *more)))
+        return (found, fn(second, *(x[k:] for x in (poses, *more)))), poses[:k]
+
+    @property
+    def angle_count(self):
+        return sum(term.angle_count for term in self.terms)
+
+    def counted_angles(self, poses):
+        return sum(self._of_terms(lambda term, own: term.counted_angles(own), poses)[0], ())
+
+    @property
+    def factors_of_angles(self):
+        x, y = (term.factors_of_angles for term in self.terms)
+        if self.error is not None or x is None or y is None:
+            return None
+        xp = array_namespace(self.ratio, x, y)
+        return xp.concatenate([xp.asarray(x) / xp.asarray(self.ratio), -xp.asarray(y)])
+
+    def near(self, angles):
+        k = self.terms[0].angle_count
+        first, second = self.terms
+        return replaced(self, terms=(first.near(angles[:k]), second.near(angles[k:])))
 
 
 class AlongCoordinate(AbstractFramed):

@@ -21,7 +21,7 @@ from .joints import AbstractJoint, AbstractJointReader, each_reader, readers
 _Element = TypeVar("_Element")
 
 # Static fields in which elements of one kind may differ, as may the joints and coordinates in them.
-_NAMES = ("name", "body_a", "body_b", "bodies", "names", "joint_name")
+_NAMES = ("name", "body_a", "body_b", "bodies", "names", "joint_name", "pressed_by")
 
 
 class Stack(eqx.Module, Generic[_Element]):

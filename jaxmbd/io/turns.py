@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from .._compiler import as_one_program
-from .._mechanism import AbstractScalarCoordinate, Mechanism, OfJoint, WeightedSum
+from .._mechanism import AbstractScalarCoordinate, DriveTwist, Mechanism, OfJoint, WeightedSum
 
 
 def counted_angles(
@@ -65,7 +65,7 @@ def _of(coordinate: AbstractScalarCoordinate) -> Iterator[tuple[str, int | None]
     if isinstance(coordinate, OfJoint):
         if coordinate.angle_count:
             yield coordinate.joint_name, coordinate.index
-    elif isinstance(coordinate, WeightedSum):
+    elif isinstance(coordinate, WeightedSum | DriveTwist):
         for term in coordinate.terms:
             yield from _of(term)
     else:

@@ -43,7 +43,7 @@ class Block(mbd.AbstractSystem):
     def friction_rates(self, q, v, t):
         return v - self.amplitude * jnp.cos(self.omega * t) - self.belt
 
-    def friction_bounds(self, q, v, t, multipliers):
+    def friction_bounds(self, q, v, t, multipliers, u):
         rate = self.friction_rates(q, v, t)
         return self.dry + (self.static - self.dry) * jnp.exp(-((rate / self.speed) ** 2))
 
@@ -517,7 +517,7 @@ class Wedge(mbd.AbstractSystem):
     def friction_rates(self, q, v, t):
         return v[:1]
 
-    def friction_bounds(self, q, v, t, multipliers):
+    def friction_bounds(self, q, v, t, multipliers, u):
         if self.jumps:
             return jnp.where(multipliers > 0, self.gain, 0.0)
         return jnp.maximum(2 + self.gain * multipliers, 0.0)

@@ -2,13 +2,16 @@
 
 from typing import Annotated
 
+import equinox as eqx
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, PyTree
 
 from ..._compiler import refuted, to_jax
 from ..._contact import ContactLaw
 from ..._coordinates import length
 from ..._inputs import Number, checked, not_negative, positive
+from ..._types import RealScalarLike
+from ..forces import AbstractSignal, SignalLike, as_signal, read
 from ..pose import Wrench
 from ..scalar_coordinates import AbstractScalarCoordinate, AlongCoordinate, OfJoint
 from .contact import AbstractContact
@@ -22,9 +25,16 @@ class DryFriction(AlongCoordinate, AbstractContact):
         kinetic = dry + coefficient radius N,    static = dry_static + static_coefficient radius N.
 
     So x sticks until more than `static` acts, and does not creep: x' is 0 to rounding. N is the
-    load of a joint, |R| + 2 |M| / span, of its reaction: the force R, and the torque M about the
-    origin of the joint's frame on b, which a bearing of the length `span` carries by two forces.
-    It is found together with the friction, which changes it.
+    load of what presses the surfaces:
+
+    - of a joint |R| + 2 |M| / span, of its reaction: the force R, and the torque M about the origin
+      of the joint's frame on b, which a bearing of the length `span` carries by two forces;
+    - of a coupling such as a `Gear` the size of its multiplier, and of a force along a coordinate,
+      such as a `PlaySpring`, its size. Friction on the input of a drive with
+      coefficient = (1 / efficiency - 1) / ratio and radius = 1 has this efficiency when the input
+      drives, and 2 - 1 / efficiency when the output does: below 1/2 the drive locks itself.
+
+    The load of a joint or a coupling is found together with the friction, which changes it.
 
     It is one of the `contacts` of a `Mechanism`, solved for with them by `ContactImpulse`:
 
@@ -32,6 +42,11 @@ class DryFriction(AlongCoordinate, AbstractContact):
             "bearing", mbd.OfJoint(hinge), dry=0.02, coefficient=0.1, radius=0.01
         )
         mbd.Mechanism([...], [hinge], contacts=[bearing])
+
+    With a `pressure` all of g is multiplied by this signal, for a clutch or a brake:
+
+        x = mbd.coordinates.DriveTwist(mbd.OfJoint("engine"), mbd.OfJoint("wheel"))
+        mbd.contacts.DryFriction("clutch", x, dry=200.0, pressure=mbd.FromControl(0))
 
     Its row in `Solution.contact_force` holds g, and then F. g is taken at the rate x' at the start
     of each step.
@@ -42,7 +57,9 @@ class DryFriction(AlongCoordinate, AbstractContact):
     **Fields:** `name`; `coordinate`; `dry`, `static` [N or N m]: kinetic and static friction
     without load; `coefficient`, `static_coefficient` of friction by the load, or `None`; `radius`
     [m] at which it acts, for an angle; `span` [m], or `None` for infinite; `speed` [m/s or rad/s]
-    (Stribeck).
+    (Stribeck); `pressed_by`: the name of the joint, coupling or force whose load it is, `None` for
+    the joint of the coordinate; `pressure`: an `AbstractSignal`, where it is negative it counts as
+    0, or `None` for 1.
 
     Reference: Glocker (2001), Set-Valued Force Laws, for friction in joints.
     """
@@ -54,6 +71,8 @@ class DryFriction(AlongCoordinate, AbstractContact):
     static_coefficient: Float[Array, ""] | None
     radius: Float[Array, ""]
     span: Float[Array, ""] | None
+    pressed_by: str | None = eqx.field(static=True)
+    pressure: AbstractSignal | None
     law: ContactLaw
 
     @checked
@@ -69,40 +88,37 @@ class DryFriction(AlongCoordinate, AbstractContact):
         static_coefficient: Annotated[Number, not_negative] | None = None,
         radius: Annotated[Number, positive] | None = None,
         span: Annotated[Number, positive] | None = None,
+        pressed_by: str | None = None,
+        pressure: SignalLike | None = None,
     ):
         """**Arguments:** the fields. `static` is by default `dry`, and `static_coefficient` the
-        `coefficient`.
+        `coefficient`. `radius` is 1 where something is named that presses. `pressure` may be a
+        number, a function of the time, or an `AbstractSignal` such as `FromControl(0)`.
 
         **Raises:** `ValueError` for a coefficient out of its range, static friction below the
-        kinetic one, a `coefficient` along a coordinate that is not `OfJoint`, and one of an angle
-        without `radius`."""
+        kinetic one, a `coefficient` without `pressed_by` along a coordinate that is not `OfJoint`,
+        and one of an angle without `radius`."""
         AlongCoordinate.__init__(self, name, coordinate)
         what, dtype = f'DryFriction "{name}"', coordinate.dtype
         static = dry if static is None else static
         static_coefficient = coefficient if static_coefficient is None else static_coefficient
         self.dry, self.static, self.speed = (to_jax(x, dtype) for x in (dry, static, speed))
         self._check_order(what, "static", static, "dry", dry)
-        if coefficient is None and (static_coefficient, radius, span) != (None, None, None):
+        given = static_coefficient, radius, span, pressed_by
+        if coefficient is None and given != (None,) * 4:
             raise ValueError(f"{what} by the load of a joint needs its `coefficient`.")
         if coefficient is not None:
             self._check_order(
                 what, "static_coefficient", static_coefficient, "coefficient", coefficient
             )
-            if not isinstance(coordinate, OfJoint):
-                kind = type(coordinate).__name__
-                raise ValueError(
-                    f"{what} by the load needs the coordinate of a joint, `mbd.OfJoint(joint)`, "
-                    f"but is along a {kind}."
-                )
-            if radius is None and coordinate.is_angle is not False:
-                raise ValueError(
-                    f"{what} by the load, about an axis, needs the `radius` at which it acts. "
-                    "Along an axis of a joint that is given by its name, give `radius=1.0`."
-                )
+            if pressed_by is None:
+                self._check_joint(what, coordinate, radius)
         self.coefficient, self.static_coefficient, self.span = (
             None if x is None else to_jax(x, dtype) for x in (coefficient, static_coefficient, span)
         )
         self.radius = to_jax(1.0 if radius is None else radius, dtype)
+        self.pressed_by = pressed_by
+        self.pressure = None if pressure is None else as_signal(self._of_pressure, pressure, dtype)
         # The largest friction is the normal impulse.
         self.law = ContactLaw(jnp.ones((), dtype), restitution=jnp.zeros((), dtype))
 
@@ -114,10 +130,41 @@ class DryFriction(AlongCoordinate, AbstractContact):
                 f"and {float(kinetic):.6g}."
             )
 
+    @staticmethod
+    def _check_joint(what, coordinate, radius):
+        if not isinstance(coordinate, OfJoint):
+            kind = type(coordinate).__name__
+            raise ValueError(
+                f"{what} by the load needs the coordinate of a joint, `mbd.OfJoint(joint)`, or "
+                f"what it is `pressed_by`, but is along a {kind}."
+            )
+        if radius is None and coordinate.is_angle is not False:
+            raise ValueError(
+                f"{what} by the load, about an axis, needs the `radius` at which it acts. Along an "
+                "axis of a joint that is given by its name, give `radius=1.0`."
+            )
+
     @property
     def by_load(self) -> bool:
-        """Whether the friction depends on the load of the joint."""
+        """Whether the friction depends on a load."""
         return self.coefficient is not None
+
+    @property
+    def presser(self) -> str:
+        """The name of the joint, coupling or force whose load counts."""
+        if self.pressed_by is not None:
+            return self.pressed_by
+        assert isinstance(self.coordinate, OfJoint)
+        return self.coordinate.joint_name
+
+    @property
+    def _of_pressure(self) -> str:
+        return f'`pressure` of DryFriction "{self.name}"'
+
+    def share(self, t: RealScalarLike, u: PyTree) -> Float[Array, ""]:
+        """The factor of g by the `pressure` at the time t for the control u."""
+        assert self.pressure is not None
+        return jnp.maximum(read(self._of_pressure, self.pressure, t, u, self.dry.dtype), 0.0)
 
     def load(self, reaction: Wrench) -> Float[Array, ""]:
         """N [N], from the reaction about the origin of the joint's frame."""
@@ -127,7 +174,7 @@ class DryFriction(AlongCoordinate, AbstractContact):
     def largest(
         self, rate: Float[Array, ""], load: Float[Array, ""] | None = None
     ) -> Float[Array, ""]:
-        """g [N or N m], at the rate x' and the load N of the joint."""
+        """g [N or N m], at the rate x' and the load N, for a pressure of 1."""
         kinetic, static = self.dry, self.static
         if load is not None:
             assert self.coefficient is not None and self.static_coefficient is not None

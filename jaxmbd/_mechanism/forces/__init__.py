@@ -20,5 +20,9 @@ from .loads import AbstractLoad as AbstractLoad
 from .loads import Drag as Drag
 from .loads import PointForce as PointForce
 from .loads import Torque as Torque
+from .play import PlaySpring as PlaySpring
 from .signal import AbstractSignal as AbstractSignal
 from .signal import FromControl as FromControl
+from .signal import SignalLike as SignalLike
+from .signal import as_signal as as_signal
+from .signal import read as read

@@ -70,7 +70,12 @@ class AbstractCoordinateForce(AlongCoordinate, AbstractForceElement):
         return True
 
     def wrenches(self, poses, twists, t, u, *z):
-        return self._along(poses, self.force(*self._moving(poses, twists), t, u, *z))
+        return self._along(poses, self.along(poses, twists, t, u, *z))
+
+    def along(self, poses, twists, t, u, *z) -> Float[Array, ""]:
+        """The force or torque along the coordinate [N or N m], where the frames are and how they
+        move."""
+        return self.force(*self._moving(poses, twists), t, u, *z)
 
     def internal(self, poses, twists, t, u, z):
         return self.internal_rate(*self._moving(poses, twists), t, u, z)

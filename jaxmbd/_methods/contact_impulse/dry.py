@@ -11,9 +11,10 @@ import jax.numpy as jnp
 from jax.extend.core import Literal
 from jaxtyping import Array, Bool, Float
 
+from ..._equations import inputs
 from ..._results import RESULTS
 from ..._system import AbstractSystem
-from ..._types import Coordinates, RealScalarLike, Rows, Scalar, Velocity
+from ..._types import Control, Coordinates, RealScalarLike, Rows, Scalar, Velocity
 
 # The largest friction by a load is found in turns, each with the load of the turn before. Changes
 # below the first share end the turns, and after the last one no more than the second may be left
@@ -32,6 +33,7 @@ class DryFriction(NamedTuple):
     q: Coordinates
     v: Velocity
     duration: RealScalarLike
+    control: Control | None
 
     def by_load(self, multipliers: Rows) -> bool:
         """Whether the bounds depend on the impulses of the rows, by the functions alone."""
@@ -51,10 +53,12 @@ class DryFriction(NamedTuple):
             return None
         lasts = jnp.asarray(self.duration, self.q.dtype)
         lam = multipliers / jnp.where(lasts > 0, lasts, 1.0)
-        bounds = jnp.asarray(self.system.friction_bounds(self.q, self.v, self.t, lam), lam.dtype)
+        given = inputs(self.control, self.t, self.q, self.v)
+        bounds = self.system.friction_bounds(self.q, self.v, self.t, lam, *given)
+        bounds = jnp.asarray(bounds, lam.dtype)
         if bounds.shape != (self.frictions,):
             raise ValueError(
-                "`friction_bounds(q, v, t, multipliers)` must return one bound for each of the "
+                "`friction_bounds(q, v, t, multipliers, u)` must return one bound for each of the "
                 f"{self.frictions} `friction_rates`, but has shape {bounds.shape}."
             )
         return lasts * bounds
@@ -78,8 +82,8 @@ class LoadSearch(NamedTuple):
         return cls(guess, jnp.zeros_like(guess), one, one * jnp.inf, jnp.array(True))
 
     def next(self, found: Float[Array, " frictions"]) -> "LoadSearch":
-        """The turn after one that `found` these bounds. At least one follows the first, since
-        derivatives change even where bounds do not."""
+        """The turn after one that `found` these bounds. One more follows the turn in which they no
+        longer change, since derivatives are those of a turn that starts at the bounds."""
         missed = found - self.used
         turn = missed - self.missed
         # Aitken's relaxation: the secant of what was missed, for one bound.
@@ -89,7 +93,7 @@ class LoadSearch(NamedTuple):
         share = jax.lax.stop_gradient(jnp.where(again, share, 1.0))
         size = jnp.max(jnp.abs(found))
         change = jnp.max(jnp.abs(missed)) / jnp.where(size > 0, size, 1.0)
-        goes_on = jnp.isinf(self.change) | (change > jnp.finfo(change.dtype).eps ** _SETTLED)
+        goes_on = self.change > jnp.finfo(change.dtype).eps ** _SETTLED
         used = jnp.maximum(self.used + share * missed, 0.0)
         return LoadSearch(used, missed, share, change, goes_on)
 

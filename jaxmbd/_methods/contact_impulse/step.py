@@ -309,6 +309,11 @@ class ContactStep(eqx.Module):
         state, back = problems.in_turn(first, v, follow, state, repeats)
         return state[0], state[1], back
 
+    def _dry(self, contacts: ContactRows, at: _Phase, h: RealScalarLike) -> DryFriction:
+        """The dry friction of a part of a step of the duration h."""
+        of = self.problem
+        return DryFriction(of.system, contacts.dry, at.t, at.q, at.v, h, of.control)
+
     def _stepped(self, at: _Phase, t1: RealScalarLike, force: Float[Array, "all d"]) -> _Phase:
         """Solve one problem for the whole step, then move q with the new velocities."""
         h = t1 - at.t
@@ -322,7 +327,7 @@ class ContactStep(eqx.Module):
             return v, contacts.gap + h * contacts.velocities(v)[:, 0]
 
         guess = contacts.carried(force * h, equations.known)
-        dry = DryFriction(self.problem.system, contacts.dry, at.t, at.q, at.v, h)
+        dry = self._dry(contacts, at, h)
         solved, v, back = self._solve(equations, v_free, normal, before, guess, moved, h, dry)
         reactions = equations.multipliers + solved.multipliers
         move = _Move(h * (v + back.change), v, reactions, solved.impulses)
@@ -447,7 +452,7 @@ class ContactStep(eqx.Module):
 
         guess = jnp.where(hits, 0.0, force * h)
         acts = jnp.where(hits, 0.0, h)
-        dry = DryFriction(system, contacts.dry, at.t, at.q, at.v, acts)
+        dry = self._dry(contacts, at, acts)
         solved, told, back = self._solve(
             equations, v_free, normal, before, guess, moved, turn.duration, dry
         )
