@@ -24,4 +24,5 @@ from ._mechanism import Spring as Spring
 from ._mechanism import Torque as Torque
 from ._mechanism import TorsionSpring as TorsionSpring
 from ._mechanism import TurningFriction as TurningFriction
+from ._mechanism import WindingHeat as WindingHeat
 from ._mechanism import Wrench as Wrench

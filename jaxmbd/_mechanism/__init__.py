@@ -54,6 +54,7 @@ from .forces import Spring as Spring
 from .forces import Torque as Torque
 from .forces import TorsionSpring as TorsionSpring
 from .forces import TurningFriction as TurningFriction
+from .forces import WindingHeat as WindingHeat
 from .forces import Wrench as Wrench
 from .frame_coordinates import AbstractOfFrames as AbstractOfFrames
 from .frame_coordinates import Angle as Angle

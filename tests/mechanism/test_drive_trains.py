@@ -6,6 +6,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import scipy.integrate
+from refusals import check_refused
 
 import jaxmbd as mbd
 from jaxmbd.coordinates import DriveTwist
@@ -297,3 +299,68 @@ def test_a_clutch_follows_the_control():
     np.testing.assert_allclose(forward, beside(end, x)[1], rtol=1e-6)
     single = jax.jit(end)(x.astype(jnp.float32))
     np.testing.assert_allclose(single, value, rtol=1e-4)
+
+
+MOTOR = dict(resistance=2.0, inductance=1e-3, constant=0.05)
+RIPPLE, CYCLES, LIMIT = 0.3, 6.0, 3.0
+HEAT = dict(capacity=0.1, resistance=2.0, coefficient=0.004, derating=[40.0, 80.0])
+LOAD, VISCOUS = 2e-4, 1e-3
+
+
+def motor_rates(t, y):
+    """Of (angle, rate, current, temperature), written anew."""
+    angle, rate, i, temperature = y
+    warm = temperature - 25.0
+    R = MOTOR["resistance"] * (1 + 0.004 * warm)
+    k = MOTOR["constant"] * (1 + RIPPLE * np.sin(CYCLES * angle))
+    most = LIMIT * np.clip((80.0 - temperature) / 40.0, 0.0, 1.0)
+    taken, loop = R * i + k * rate, 10 * MOTOR["resistance"]
+    volts = np.clip(30.0 * np.cos(20.0 * t), taken - loop * (most + i), taken + loop * (most - i))
+    slope = (np.clip(volts, -24.0, 24.0) - taken) / MOTOR["inductance"]
+    return [rate, (k * i - VISCOUS * rate) / LOAD, slope, (R * i**2 - warm / 2.0) / 0.1]
+
+
+@pytest.mark.slow
+def test_a_motor_with_ripple_limits_and_heat():
+    """Beside equations of its own, where all of it acts; derivatives beside differences."""
+
+    def end(x):
+        heat = mbd.forces.WindingHeat(**HEAT | {"capacity": 0.1 * x[0]})
+        motor = mbd.forces.DCMotor(
+            "motor",
+            angle("in"),
+            **MOTOR,
+            limits=[-24.0, 24.0],
+            ripple=RIPPLE * x[1],
+            cycles=CYCLES,
+            current_limit=LIMIT * x[2],
+            heat=heat,
+        )
+        friction = mbd.forces.JointFriction("of in", viscous=VISCOUS)
+        mechanism = train([motor, friction], inertias=(LOAD, 1.0))
+        assert mechanism.internal_names == ("motor.current", "motor.temperature")
+        sol = mbd.simulate(
+            mechanism,
+            mbd.UdwadiaKalaba(),
+            mechanism.state(),
+            t1=0.2,
+            dt=2e-4,
+            control=lambda t, q, v: 30.0 * jnp.cos(20.0 * t)[None],
+        )
+        return jnp.concatenate([sol.v[-1, 4:5], sol.z[-1]])
+
+    one = np.ones(3)
+    found, differences = beside(end, one, also=[one], step=1e-5)
+    exact = scipy.integrate.solve_ivp(
+        motor_rates, (0.0, 0.2), [0, 0, 0, 25.0], "LSODA", rtol=1e-9, atol=1e-9, max_step=1e-3
+    ).y[1:, -1]
+    assert exact[2] > 45.0  # so that derating acts
+    np.testing.assert_allclose(found[0], exact, rtol=1e-4, atol=1e-3)
+    _, forward, reverse = jax.jit(h.both_modes, static_argnums=0)(end, jnp.asarray(one))
+    scale = np.abs(differences).max(1, keepdims=True)
+    np.testing.assert_allclose(forward / scale, reverse / scale, atol=1e-8)
+    np.testing.assert_allclose(forward / scale, differences / scale, atol=1e-5)
+    check_refused(
+        lambda: mbd.forces.DCMotor("m", angle("in"), **MOTOR, heat=mbd.forces.WindingHeat(**HEAT)),
+        'DCMotor "m" with `derating` needs the `current_limit`',
+    )

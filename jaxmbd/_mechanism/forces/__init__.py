@@ -13,13 +13,14 @@ from .bushing import Bushing as Bushing
 from .coordinate import AbstractCoordinateForce as AbstractCoordinateForce
 from .coordinate import CoordinateActuator as CoordinateActuator
 from .coordinate import CoordinateSpring as CoordinateSpring
-from .internal import DCMotor as DCMotor
 from .internal import LuGreFriction as LuGreFriction
 from .internal import PIDController as PIDController
 from .loads import AbstractLoad as AbstractLoad
 from .loads import Drag as Drag
 from .loads import PointForce as PointForce
 from .loads import Torque as Torque
+from .motor import DCMotor as DCMotor
+from .motor import WindingHeat as WindingHeat
 from .play import PlaySpring as PlaySpring
 from .signal import AbstractSignal as AbstractSignal
 from .signal import FromControl as FromControl

@@ -1,5 +1,5 @@
-"""Forces along scalar coordinates with states of their own: a motor with its current, friction with
-bristles, a controller with its integral."""
+"""Forces along scalar coordinates with states of their own: friction with bristles, and a
+controller with its integral."""
 
 from typing import Annotated, ClassVar
 
@@ -10,105 +10,8 @@ from ..._checks import check_ordered
 from ..._compiler import refuted, to_jax
 from ..._inputs import Number, Numbers, Shape, checked, not_negative, number, positive
 from ..scalar_coordinates import AbstractScalarCoordinate, AlongCoordinate
-from .coordinate import AbstractCoordinateForce, reflected
+from .coordinate import AbstractCoordinateForce
 from .signal import AbstractSignal, FromControl, SignalLike, as_signal, clipped, read
-
-
-class DCMotor(AbstractCoordinateForce):
-    """A motor with a winding, driven by a voltage, along a scalar coordinate x. With the current i,
-    its internal state,
-
-        inductance i' = voltage - resistance i - gear constant x',
-        force or torque = gear constant i - gear^2 rotor_inertia x''.
-
-    The rotor turns `gear` times as fast as the coordinate. `constant` is both the torque per
-    ampere and the voltage per speed: what the winding takes from one side, voltage times current,
-    less its heat resistance i^2 and what it stores, inductance i^2 / 2, the other side gets. The
-    time constant inductance / resistance may be far shorter than the step.
-
-        motor = mbd.forces.DCMotor(
-            "motor", mbd.OfJoint("hinge"), resistance=2.0, inductance=1e-3, constant=0.05, gear=50.0
-        )
-        sol = mbd.simulate(mechanism, method, state, t1=1.0, dt=1e-3, control=volts)
-        current = mechanism.internal_of(sol.z, "motor")[:, 0]
-
-    **Fields:** `name`; `coordinate`; `resistance` [ohm]; `inductance` [H]; `constant` [N m/A, which
-    is V s/rad]; `gear` [rad/rad or rad/m]; `voltage` [V]: an `AbstractSignal`, by default entry 0
-    of the control; `limits`: lower and upper limit of the voltage, or `None`; `rotor_inertia`
-    before the gear [kg m^2], part of M, or `None`; `current` at the start [A].
-    """
-
-    internal_names: ClassVar[tuple[str, ...]] = ("current",)
-
-    resistance: Float[Array, ""]
-    inductance: Float[Array, ""]
-    constant: Float[Array, ""]
-    gear: Float[Array, ""]
-    voltage: AbstractSignal
-    limits: Float[Array, "2"] | None
-    rotor_inertia: Float[Array, ""] | None
-    current: Float[Array, ""]
-
-    @checked
-    def __init__(
-        self,
-        name: str,
-        coordinate: AbstractScalarCoordinate,
-        *,
-        resistance: Annotated[Number, positive],
-        inductance: Annotated[Number, positive],
-        constant: Number,
-        gear: Number = 1.0,
-        voltage: SignalLike | None = None,
-        limits: Annotated[Numbers, Shape([2]), number] | None = None,
-        rotor_inertia: Annotated[Number, not_negative] | None = None,
-        current: Number = 0.0,
-    ):
-        """**Arguments:** the fields. `voltage` may be a number, a function of the time, or an
-        `AbstractSignal` such as `FromControl(2)`.
-
-        **Raises:** `ValueError` for a resistance or an inductance that is not positive, a negative
-        `rotor_inertia`, and a lower limit above the upper one."""
-        AlongCoordinate.__init__(self, name, coordinate)
-        dtype = coordinate.dtype
-        self.resistance, self.inductance, self.constant, self.gear, self.current = (
-            to_jax(x, dtype) for x in (resistance, inductance, constant, gear, current)
-        )
-        signal = FromControl(0) if voltage is None else voltage
-        self.voltage = as_signal(self._of_voltage, signal, dtype)
-        self.limits, self.rotor_inertia = (
-            None if x is None else to_jax(x, dtype) for x in (limits, rotor_inertia)
-        )
-        if self.limits is not None:
-            check_ordered(f'`limits` of DCMotor "{name}"', self.limits)
-
-    @property
-    def glyphs(self):
-        return (self.coordinate.actuator_glyph,)
-
-    @property
-    def _of_voltage(self) -> str:
-        return f'`voltage` of DCMotor "{self.name}"'
-
-    @property
-    def initial_internal(self):
-        return self.current[None]
-
-    def internal_rate(self, x, rate, t, u, z):
-        voltage = read(self._of_voltage, self.voltage, t, u, z.dtype)
-        voltage = clipped(voltage, self.limits)
-        return (voltage - self.resistance * z - self.gear * self.constant * rate) / self.inductance
-
-    def force(self, x, rate, t, u, z):  # pyright: ignore[reportIncompatibleMethodOverride]
-        return self.gear * self.constant * z[0]
-
-    @property
-    def inertance(self):
-        return reflected(self.gear, self.rotor_inertia)
-
-    @property
-    def measures(self):
-        return False
 
 
 class LuGreFriction(AbstractCoordinateForce):
