@@ -94,6 +94,7 @@ from ._raising import raise_if_failed as raise_if_failed
 from ._results import RESULTS as RESULTS
 from ._simulate import Solution as Solution
 from ._simulate import simulate as simulate
+from ._step import Sampled as Sampled
 from ._step import Stepper as Stepper
 from ._system import AbstractSystem as AbstractSystem
 from ._system import State as State

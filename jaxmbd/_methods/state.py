@@ -64,6 +64,7 @@ class StepperState(State):
     - `memory`: the state of the scheme, or what a method leaves to its next step. `lost`: the
       rounding error of t, which the next step corrects, so that it does not accumulate over many
       small steps.
+    - `sampling`: what a `Sampled` control keeps; `None` without one.
     """
 
     t: Float[Array, " *batch"]
@@ -75,6 +76,7 @@ class StepperState(State):
     result: RESULTS = eqx.field(default_factory=lambda: RESULTS.successful)
     memory: PyTree = None
     lost: Any = None
+    sampling: Any = None
 
     def __str__(self) -> str:
         rows = [f"state at {in_a_line(self.t)} s: {judged(self.result, 'successful', 'failed')}"]

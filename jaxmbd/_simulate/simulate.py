@@ -11,14 +11,14 @@ import numpy as np
 from jaxtyping import Array, Float, PyTree
 
 from .._checks import check_no_nan, with_dtype
-from .._compiler import compiled_quickly, is_known, is_silent, loop, one_by_one, tree_where
+from .._compiler import compiled_quickly, is_known, is_silent, loop, one_by_one, refuted, tree_where
 from .._equations import specialised
 from .._inputs import at_least, checked, not_negative_or_infinite, positive, traced_in_range
 from .._methods import AbstractEnforcement, Projection, StepperState
 from .._progress import compiling, says_when_traced
 from .._raising import error_if, raise_failure
 from .._results import RESULTS, first_failure
-from .._step import Stepper, checked_start, turning
+from .._step import Sampled, Stepper, checked_start, turning
 from .._system import AbstractSystem, State
 from .._types import Control, Coordinates, RealScalarLike, Velocity
 from .adaptive import check_adaptive, integrate_adaptive, with_array_tolerances
@@ -132,6 +132,8 @@ def simulate(
     stepper = Stepper(system, enforcement, scheme, projection, as_array(drift_tolerance))
     if controller is not None:
         check_adaptive(stepper)
+    if isinstance(control, Sampled):
+        check_sampling(control, grid.dt, adaptive)
     if throw and state.angles is None:
         check_overlaps(system, enforcement, start, state.q, start_tolerance)
     with compiling("simulate", not silent):
@@ -173,6 +175,8 @@ def _simulate(
     stepper: Stepper, control, start: _Start, grid, saving, energy_tolerance, controller, options
 ):
     state = checked_start(stepper, grid.t0, *start)
+    if isinstance(control, Sampled):
+        state = control.begun(state)
     if controller is None:
         fixed = functools.partial(integrate_fixed, options=options)
         if is_silent(options.progress):
@@ -318,6 +322,21 @@ def observed(stepper: Stepper, control: Control | None, saved: Saved, stats, res
         angles=angles,
         z=states.z,
     )
+
+
+def check_sampling(control: Sampled, dt: Any, adaptive: bool) -> None:
+    """**Raises:** `ValueError` for a sampled control that does not fit to the steps."""
+    if adaptive:
+        raise ValueError("A `Sampled` control needs fixed steps: leave out `stepsize_controller`.")
+
+    def fits(period, dt):
+        return np.abs(period / dt - np.round(period / dt)) < 1e-3
+
+    if refuted(fits, control.period, dt):
+        raise ValueError(
+            f"The `period` of the Sampled control, {float(control.period):.6g} s, must be a whole "
+            f"multiple of the step, which is {float(dt):.6g} s."
+        )
 
 
 def check_overlaps(

@@ -26,6 +26,7 @@ from .._results import RESULTS, first_failure
 from .._system import AbstractSystem, State, has_internal
 from .._types import Control, Coordinates, DType, RealScalarLike, Rows, Velocity
 from .branches import begun, counted, is_switched, near, turning, with_angles, with_rows
+from .sampled import of_state, of_step
 
 
 @checked
@@ -117,6 +118,7 @@ class Stepper(eqx.Module):
         self, state: StepperState, h: Array, t: Array, control: Control | None
     ) -> StepperState:
         """The state at a time t within the step of length h from `state`."""
+        control, _ = of_step(control, state)
         problem, state, _ = begun(self._problem(control, state.q.dtype), state, h, anew=True)
         return problem.enforcement.between(problem, state, h, t)
 
@@ -146,6 +148,7 @@ class Stepper(eqx.Module):
 
     def problem(self, state: StepperState, control: Control | None = None) -> SimulationProblem:
         """The problem with the rows that acted in the step before, near the angles there."""
+        control = of_state(control, state)
         problem = with_angles(self._problem(control, state.q.dtype), state.angles)
         return with_rows(problem, state.active).holding(state.z)
 
@@ -215,6 +218,7 @@ def _start(stepper: Stepper, t, q, v, tolerance, angles, z) -> StepperState:
 
 
 def _step(stepper: Stepper, state: StepperState, h: Array, control: Control | None) -> StepperState:
+    control, sampling = of_step(control, state)
     problem = stepper._problem(control, state.q.dtype)
     problem, start, verdicts = begun(problem, state, h)
     t, lost = state.later(h)
@@ -228,7 +232,7 @@ def _step(stepper: Stepper, state: StepperState, h: Array, control: Control | No
     verdicts.append(RESULTS.where(good, RESULTS.successful, RESULTS.nonfinite_state))
     result = first_failure(state.result, *verdicts)
     good = result == RESULTS.successful
-    return new.replace(lost=lost, result=result).held(good, state)
+    return new.replace(lost=lost, result=result, sampling=sampling).held(good, state)
 
 
 def check_scheme(scheme: diffrax.AbstractSolver | None, enforcement: AbstractEnforcement) -> None:
