@@ -20,6 +20,9 @@ from .couplings import Coupler as Coupler
 from .couplings import Gear as Gear
 from .couplings import PrescribedMotion as PrescribedMotion
 from .couplings import RackAndPinion as RackAndPinion
+from .drive_functions import Driven as Driven
+from .drive_functions import drive_functions as drive_functions
+from .drive_functions import with_drives as with_drives
 from .element import AbstractConnector as AbstractConnector
 from .element import AbstractElement as AbstractElement
 from .element import replaced as replaced

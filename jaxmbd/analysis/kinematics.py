@@ -1,6 +1,6 @@
 """Positions, velocities and accelerations of driven mechanisms."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Annotated, Any, NamedTuple
 
 import equinox as eqx
@@ -12,8 +12,8 @@ from jaxtyping import Array, Bool, Float
 from .._checks import check_no_nan, check_system, with_dtype
 from .._compiler import array_namespace, broadcast, picked, to_jax, tree_where, without_tangents
 from .._equations import equations
-from .._inputs import Numbers, at_least, checked, finite, positive, shown
-from .._mechanism import AbstractScalarCoordinate, Mechanism, OfJoint
+from .._inputs import Numbers, at_least, checked, finite, positive
+from .._mechanism import drive_functions
 from .._printed import counted, in_a_line, judged, printed, span
 from .._raising import raise_failure
 from .._results import RESULTS, first_failure, succeeded
@@ -81,16 +81,6 @@ class Kinematics(AbstractStates):
         xp = array_namespace(self.orientation)
         orientation = xp.asarray(self.orientation)
         return to_jax(orientation != xp.concatenate([orientation[:1], orientation[:-1]]))
-
-
-class _OfJoint(eqx.Module):
-    """A coordinate of a mechanism as a function of q."""
-
-    mechanism: Mechanism
-    coordinate: AbstractScalarCoordinate
-
-    def __call__(self, q: Coordinates) -> Float[Array, ""]:
-        return self.coordinate.value(self.mechanism.frames(self.coordinate, q))
 
 
 class _Driven(AbstractSystem):
@@ -244,30 +234,8 @@ def _prepared(caller: str, system: AbstractSystem, state: State, drive: Any) -> 
             "the path. Use `simulate`."
         )
     system = with_dtype(system, dtype)
-    several = isinstance(drive, Sequence) and not isinstance(drive, str)
-    given = () if drive is None else tuple(drive) if several else (drive,)
-    drives, angles = [], []
-    for one in given:
-        if isinstance(one, str | AbstractScalarCoordinate):
-            if not isinstance(system, Mechanism):
-                raise ValueError(
-                    f"`drive` of {caller}, {shown(one)}, needs a Mechanism: give a function of q."
-                )
-            coordinate: Any = OfJoint(system.joint(one)) if isinstance(one, str) else one  # pyright: ignore[reportArgumentType]
-            coordinate = with_dtype(system.resolved(coordinate), dtype)
-            drives.append(_OfJoint(system, coordinate))
-            angles.append(isinstance(coordinate, OfJoint) and coordinate.is_angle is True)
-        elif callable(one):
-            if getattr(eqx.filter_eval_shape(one, state.q), "shape", None) != ():
-                raise ValueError(f"`drive` of {caller} must return one number, of shape ().")
-            drives.append(one)
-            angles.append(False)
-        else:
-            raise ValueError(
-                f"`drive` of {caller} must be the name of a joint, a coordinate, or a function of "
-                f"q, but is {shown(one)}."
-            )
-    return system, State(state.t, state.q, state.v), tuple(drives), tuple(angles)
+    drives, angles = drive_functions(caller, system, state.q, drive)
+    return system, State(state.t, state.q, state.v), drives, angles
 
 
 @eqx.filter_jit

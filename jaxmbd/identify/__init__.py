@@ -1,10 +1,21 @@
 """Identification of parameters from measurements: `fit`, and the checks of its result."""
 
 from .._search import Checkpoint as Checkpoint
+from .criteria import AbstractCriterion as AbstractCriterion
+from .criteria import AOptimal as AOptimal
+from .criteria import DOptimal as DOptimal
+from .criteria import EOptimal as EOptimal
+from .design import Design as Design
+from .design import design as design
 from .estimate import Bootstrap as Bootstrap
 from .estimate import Estimate as Estimate
 from .estimate import bootstrap as bootstrap
 from .estimate import load_estimate as load_estimate
+from .excitation import AbstractExcitation as AbstractExcitation
+from .excitation import Applied as Applied
+from .excitation import Course as Course
+from .excitation import Limit as Limit
+from .excitation import Prescribed as Prescribed
 from .fit import MultiStart as MultiStart
 from .fit import fit as fit
 from .identifiability import ColumnTest as ColumnTest
@@ -51,6 +62,10 @@ from .shooting import AbstractShooting as AbstractShooting
 from .shooting import MultipleShooting as MultipleShooting
 from .shooting import SingleShooting as SingleShooting
 from .shooting import UnknownStart as UnknownStart
+from .signals import AbstractSignal as AbstractSignal
+from .signals import Fourier as Fourier
+from .signals import Spline as Spline
+from .signals import Sweep as Sweep
 from .transforms import AbstractTransform as AbstractTransform
 from .transforms import Bounded as Bounded
 from .transforms import Free as Free

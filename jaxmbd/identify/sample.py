@@ -13,6 +13,7 @@ from .._mechanism import Mechanism
 from .._methods import LagrangeMultipliers, Motion, point
 from .._system import AbstractStates, AbstractSystem
 from .._types import Coordinates, RealScalarLike, Rows, Scalar, Velocity
+from .driven import Loads
 
 # Times this close to a step, in steps, count as the time of the step.
 _ON_GRID = 1e-6
@@ -53,7 +54,8 @@ class Sample(AbstractStates):
 
     **Fields:** `system`, `control`, `t`, `q`, `v`; `z`: the internal states, `None` without any;
     `motion`: the simulated motion, `None` if only this moment is known; `rounded`: whether sensors
-    round their readings, as `measure` asks for and fits do not.
+    round their readings, as `measure` asks for and fits do not; `driven`: what drives a prescribed
+    motion, see `Prescribed`, and `None` for others.
     """
 
     system: AbstractSystem
@@ -64,21 +66,24 @@ class Sample(AbstractStates):
     z: Float[Array, " nz"] | None = None
     motion: "SavedMotion | None" = None
     rounded: bool = eqx.field(static=True, default=False)
+    driven: Loads | None = None
 
     @property
     def u(self) -> Any:
-        """The control; `None` without one."""
+        """The control, `None` without one; in a prescribed motion the efforts of the drives."""
+        if self.driven is not None:
+            return self.driven.efforts
         return None if self.control is None else self.control(self.t, self.q, self.v)
 
     @property
     def acceleration(self) -> Velocity:
         """v', shape `(nv,)`, of the constrained motion without impacts."""
-        return self._motion.acceleration
+        return (self._motion if self.driven is None else self.driven).acceleration
 
     @property
     def multipliers(self) -> Rows:
         """lam, shape `(nc,)`, of the constrained motion without impacts."""
-        return self._motion.multipliers
+        return (self._motion if self.driven is None else self.driven).multipliers
 
     def at(self, t: RealScalarLike) -> "Sample":
         """Another moment of the same motion, for sensors that lag. Times before the start of the
