@@ -59,6 +59,9 @@ from .signals import AbstractSignal
 # The method of multipliers: the first penalty of limits in shares of their range, and the largest
 # number of rounds.
 _PENALTY, _ROUNDS = 10.0, 12
+# The share of their size down to which the signals of the last round are made smaller, if they
+# exceed limits by a little.
+_LEAST = 0.9
 # Limits are looked at this many times as often as the search does.
 _FINER = 4
 
@@ -69,8 +72,9 @@ class Design(eqx.Module):
 
     **Fields:**
 
-    - `course`: the signals, whose `coefficients` are `(channels, size)`. `course(t)` are their
-      values, and `course.at(t)` also their first two derivatives. A control `(t, q, v) -> u`.
+    - `course`: the signals, whose `coefficients` are `(channels, size)`; between its `lower` and
+      `upper`, which may be a little closer than those given. `course(t)` are their values, and
+      `course.at(t)` also their first two derivatives. A control `(t, q, v) -> u`.
     - `time`: of the samples, `(n,)`. `q`, `v`: the motion there. `u`: the inputs, or the efforts of
       the drives in a `Prescribed` motion.
     - `names`, `entries`: all numbers of the parameters at the guess, `(e,)`. `covariance`: the one
@@ -206,19 +210,8 @@ class Design(eqx.Module):
         course = self.setting.experiment.course
         shape = (len(course.lower), signal.size)
         given = np.broadcast_to(np.asarray(coefficients, float), shape)
-        middle, half = (course.lower + course.upper) / 2, (course.upper - course.lower) / 2
-
-        def scaled(share):
-            ends = middle - share * half, middle + share * half
-            return Course(signal, *ends, to_jax(given))
-
-        low, high = 0.0, 1.0
-        if not self.setting.within(scaled(high)):
-            for _ in range(_HALVINGS):
-                share = (low + high) / 2
-                low, high = (share, high) if self.setting.within(scaled(share)) else (low, share)
-            high = low
-        return self.setting.design(scaled(high), np.zeros(0), 0, 0.0, RESULTS.successful)
+        largest = self.setting.shrunk(Course(signal, course.lower, course.upper, to_jax(given)))
+        return self.setting.design(largest, np.zeros(0), 0, 0.0, RESULTS.successful)
 
     @checked
     def save(self, path: str | os.PathLike) -> None:
@@ -329,6 +322,24 @@ class _Setting(eqx.Module):
 
     def within(self, course: Course) -> bool:
         return bool(np.max(self.conditions(course), initial=-np.inf) <= 0)
+
+    def shrunk(self, course: Course, least: float = 0.0) -> Course:
+        """The signals about the middle of their ranges, as large as the limits allow; unchanged if
+        they are exceeded even at the share `least` of the size."""
+        lower, upper = np.asarray(course.lower), np.asarray(course.upper)
+        middle, half = (lower + upper) / 2, (upper - lower) / 2
+
+        def scaled(share):
+            ends = to_jax(middle - share * half), to_jax(middle + share * half)
+            return Course(course.signal, *ends, course.coefficients)
+
+        if self.within(course) or not self.within(scaled(least)):
+            return course
+        low, high = least, 1.0
+        for _ in range(_HALVINGS):
+            share = (low + high) / 2
+            low, high = (share, high) if self.within(scaled(share)) else (low, share)
+        return scaled(low)
 
     def design(
         self, course: Course, history: np.ndarray, iterations: int, seconds: float, result: RESULTS
@@ -663,4 +674,6 @@ class _Search(eqx.Module):
             more = objective.experiment.bounds.margin + np.maximum(worst, 0.0)
             objective = eqx.tree_at(lambda o: o.experiment.bounds.margin, objective, more)
         result = RESULTS.successful if done else RESULTS.max_iterations_reached
+        # What is left of the last round's violation.
+        course = setting.shrunk(course, _LEAST)
         return course, np.array(history), total, result

@@ -72,8 +72,8 @@ def test_an_arm_in_closed_form():
     """Its sensitivity, base parameters, covariance and efforts, and the limits between samples.
     A random search of thousand guesses finds no better motion within the limits."""
     plan = designed()
-    assert plan.result == mbd.RESULTS.successful
-    c = np.asarray(plan.course.coefficients)[0]
+    assert plan.result == mbd.RESULTS.successful and max(plan.excess.values()) <= 0
+    c = np.asarray(plan.course.coefficients)[0] * float(plan.course.upper[0]) / 1.2
     Y, x, _, effort = regressor(c, TIME)
     J = np.stack([Y[:, 0] * 2 / 3, Y[:, 0] / 3, Y[:, 1], Y[:, 2]], axis=1)
     np.testing.assert_allclose(plan.jacobian, J, atol=1e-9)
@@ -180,8 +180,7 @@ def four_bar():
 
 @pytest.mark.slow
 def test_a_closed_loop():
-    """The work of the drive is the change of the energy, and the passive joint keeps its limit. A
-    sweep within the limits tells less."""
+    """The work of the drive is the change of the energy, and the passive joint keeps its limit."""
     loop = four_bar()
     unknown = {"bodies[rocker].inertia.mass": Positive()}
     motion = Prescribed("motor", Fourier(2.0, 2), -0.5, 0.5, points=40)
@@ -193,8 +192,8 @@ def test_a_closed_loop():
         loop.state(),
         noise=0.1,
         limits=[Limit(identify.JointPosition("pivot"), -0.2, 0.25)],
-        starts=2,
-        max_iterations=8,
+        starts=1,
+        max_iterations=25,
         progress=False,
     )
     assert plan.result != mbd.RESULTS.infeasible and max(plan.excess.values()) <= 1e-3
@@ -206,9 +205,6 @@ def test_a_closed_loop():
     work = np.cumsum((power[:-2:2] + 4 * power[1:-1:2] + power[2::2]) * 0.005 / 3)
     change = np.asarray(energy)[2::2] - energy[0]
     np.testing.assert_allclose(work, change, atol=1e-7 * np.ptp(energy))
-    sweep = plan.beside(Sweep(0.3, 1.0, 2.0), [1.0, 0.0])
-    assert max(sweep.excess.values()) <= 0
-    assert plan.sigma[0] < sweep.sigma[0]
 
 
 @pytest.mark.slow
@@ -239,6 +235,24 @@ def test_a_control():
     noisy = made.measured + 1e-8 * rng.normal(size=made.measured.shape)
     found = identify.fit(ARM, unknown, plan.record(noisy), sensors, **options)
     np.testing.assert_allclose(found.sigma / found.noise, plan.sigma, rtol=1e-6)
+
+
+@pytest.mark.slow
+def test_a_sweep_tells_less(tmp_path):
+    """It is as large as the limits allow, and its base parameters are less known. The table holds
+    the motion."""
+    plan = designed()
+    sweep = plan.beside(Sweep(0.2, 1.0, 4.0), [1.0, 0.0])
+    assert -1e-3 < max(sweep.excess.values()) <= 0
+    assert np.all(sweep.sigma[2:] > plan.sigma[2:]) and sweep.value > plan.value
+    plan.save(tmp_path / "motion.csv")
+    head, *rows = (tmp_path / "motion.csv").read_text().splitlines()
+    assert head == "t,position[0],rate[0],acceleration[0],q[0],v[0],u[0]"
+    table = np.array([row.split(",") for row in rows], float)
+    np.testing.assert_allclose(table[:, [1, 4]], plan.q[:, [0, 0]], atol=1e-12)
+    np.testing.assert_allclose(table[:, 6], plan.u[:, 0], rtol=1e-15)
+    for words in ("predicted 95 % interval", "3 combinations of 4", "limits: ", "converged"):
+        assert words in str(plan)
 
 
 def test_refusals():
