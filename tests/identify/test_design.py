@@ -255,6 +255,7 @@ def test_a_sweep_tells_less(tmp_path):
         assert words in str(plan)
 
 
+@pytest.mark.slow
 def test_refusals():
     """In words that name the remedy."""
     unknown = {"moment": Positive()}
