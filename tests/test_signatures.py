@@ -265,7 +265,7 @@ def check_message(case, value):
 # used.
 MADE_INSIDE = set(
     "BlockDiagonal BlockRows BodyIndices CompilationCache ConstraintEquations "
-    "ConstraintOperator ContactMemory ContactPoints ContactRows ContactState Correction "
+    "ConstraintOperator ContactMemory ContactPoints ContactRows ContactState Correction Course "
     "CoupledBlocks Dependents Ends Frames Glyph Images Layout LinearMap Motion Multipliers "
     "Page Placement Point Pose RESULTS RowImpulse Sample SingleShooting Starts Step "
     "StepperState Twist Wrench".split()
