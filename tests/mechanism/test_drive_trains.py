@@ -314,9 +314,8 @@ def motor_rates(t, y):
     R = MOTOR["resistance"] * (1 + 0.004 * warm)
     k = MOTOR["constant"] * (1 + RIPPLE * np.sin(CYCLES * angle))
     most = LIMIT * np.clip((80.0 - temperature) / 40.0, 0.0, 1.0)
-    taken, loop = R * i + k * rate, 10 * MOTOR["resistance"]
-    volts = np.clip(30.0 * np.cos(20.0 * t), taken - loop * (most + i), taken + loop * (most - i))
-    slope = (np.clip(volts, -24.0, 24.0) - taken) / MOTOR["inductance"]
+    volts = np.clip(30.0 * np.cos(20.0 * t), k * rate - R * most, k * rate + R * most)
+    slope = (np.clip(volts, -24.0, 24.0) - R * i - k * rate) / MOTOR["inductance"]
     return [rate, (k * i - VISCOUS * rate) / LOAD, slope, (R * i**2 - warm / 2.0) / 0.1]
 
 

@@ -13,9 +13,6 @@ from ..scalar_coordinates import AbstractScalarCoordinate, AlongCoordinate, OfJo
 from .coordinate import AbstractCoordinateForce, reflected
 from .signal import AbstractSignal, FromControl, SignalLike, as_signal, clipped, read
 
-# A drive that limits the current is faster than its winding by this factor.
-_FASTER = 10.0
-
 
 class WindingHeat(eqx.Module):
     """How the winding of a `DCMotor` warms up, and what the drive does about it. With the
@@ -92,9 +89,9 @@ class DCMotor(AbstractCoordinateForce):
         sol = mbd.simulate(mechanism, method, state, t1=1.0, dt=1e-3, control=volts)
         current = mechanism.internal_of(sol.z, "motor")[:, 0]
 
-    With a `current_limit` the drive lowers the voltage near it, so that the current approaches the
-    limit no faster than exponentially, with a tenth of the time constant of the winding, and does
-    not pass it as far as the `limits` of the voltage allow. Cogging is a `CoordinateSpring` with a
+    With a `current_limit` the drive keeps the voltage within resistance times this limit of the
+    back-EMF gear k x', as far as its `limits` allow. So the current approaches the limit with the
+    time constant of the winding, and does not pass it. Cogging is a `CoordinateSpring` with a
     `potential`.
 
     **Fields:** `name`; `coordinate`; `resistance` [ohm]; `inductance` [H]; `constant` [N m/A, which
@@ -188,11 +185,13 @@ class DCMotor(AbstractCoordinateForce):
         i, resistance = z[0], self.resistance
         if self.heat is not None:
             resistance = resistance * (1 + self.heat.coefficient * (z[1] - self.heat.ambient))
-        taken = resistance * i + self.gear * self._constant(x) * rate
+        counter = self.gear * self._constant(x) * rate
         if self.current_limit is not None:
-            most, steep = self._most(z), _FASTER * self.resistance
-            voltage = jnp.clip(voltage, taken - steep * (most + i), taken + steep * (most - i))
-        slope = (clipped(voltage, self.limits) - taken) / self.inductance
+            # The slope by i is that of the winding, so that Newton's method sees no kink in it.
+            most = resistance * self._most(z)
+            voltage = jnp.clip(voltage, counter - most, counter + most)
+        voltage = clipped(voltage, self.limits)
+        slope = (voltage - resistance * i - counter) / self.inductance
         if self.heat is None:
             return slope[None]
         lost = (z[1] - self.heat.ambient) / self.heat.resistance
