@@ -81,7 +81,8 @@ READ = _names(
         "tendon_": "adr num limited actfrclimited range actfrcrange margin stiffness damping "
         "armature frictionloss lengthspring length0 invweight0",
         "wrap_": "type objid prm",
-        "actuator_": "trntype dyntype gaintype biastype ctrladr ctrlnum trnid gainprm biasprm "
+        "actuator_": "trntype dyntype dynprm gaintype biastype ctrladr ctrlnum trnid gainprm "
+        "biasprm actlimited "
         "damping armature group forcelimited forcerange ctrllimited ctrlrange gear plugin",
         "sensor_": "type objtype objid refid",
         "key_": "time qpos qvel ctrl",
@@ -161,7 +162,7 @@ WITHOUT_EFFECT = _names(
         "jnt_": "springyield",
         "tendon_": "springyield",
         "key_": "plastic mpos mquat",
-        "actuator_": "history historyadr actadr actnum dynprm actlimited actrange actearly "
+        "actuator_": "history historyadr actadr actnum actrange actearly "
         "cranklength lengthrange ctrlspec",
         "sensor_": "history historyadr intprm",
     }

@@ -16,15 +16,19 @@ from .._mechanism import (
     CoordinateActuator,
     CoordinateSpring,
     Drag,
+    DryFriction,
     FromControl,
     PointForce,
     Torque,
     TurningFriction,
+    replaced,
 )
 from .._mechanism.joints import AbstractJoint
 from .loaded import Control, pose
 from .source import Coordinates, Source
 
+# The shortest time constant of an activation [s], that of MuJoCo.
+_SHORTEST = 1e-15
 # Dry friction is smoothed below this rate [m/s or rad/s].
 _SLOW = 1e-2
 
@@ -66,6 +70,19 @@ def passive_forces(
             lift = -weight * np.array(m.opt.gravity)
             found.append(PointForce(name, source.body(b), frame=frame, force_world=lift))
     return found
+
+
+def with_dry_friction(
+    forces: Sequence[AbstractForceElement],
+) -> tuple[list[AbstractForceElement], list[DryFriction]]:
+    """The forces with dry friction of coordinates taken out, and this as it is."""
+    smooth, frictions = [], []
+    for force in forces:
+        if isinstance(force, CoordinateSpring) and force.dry is not None and float(force.dry):
+            frictions.append(DryFriction(force.name, force.coordinate, dry=force.dry))
+            force = replaced(force, dry=None)
+        smooth.append(force)
+    return smooth, frictions
 
 
 def _told_gravcomp(source: Source) -> None:
@@ -224,8 +241,15 @@ def _actuator(
         if value not in known:
             source.drop("actuator", i, f'its {what} "{value}", and so all of it')
             return []
+    lag = None
     if dynamics != "none":
-        source.drop("actuator", i, "its activation: it follows the control at once")
+        constant, limited = float(m.actuator_dynprm[i][0]), bool(m.actuator_actlimited[i])
+        if not source.lags or kind == "site":
+            source.drop("actuator", i, "its activation: it follows the control at once")
+        else:
+            lag = max(constant, _SHORTEST)
+            if limited:
+                source.drop("actuator", i, "the limits of its activation")
     gains = np.zeros(3)
     count = 1 if gain == "fixed" else 3
     gains[:count] = m.actuator_gainprm[i][:count]
@@ -252,6 +276,7 @@ def _actuator(
             gain=gains,
             bias=biases,
             limits=_force_limits(source, i, kind, target, float(gear[0])),
+            lag=lag,
         )
     ]
     damping, armature = float(m.actuator_damping[i]), float(m.actuator_armature[i])

@@ -17,7 +17,7 @@ from .constraints import contacts as contacts_of
 from .constraints import equalities
 from .constraints import limits as limits_of
 from .fields import tell
-from .forces import actuators, passive_forces
+from .forces import actuators, passive_forces, with_dry_friction
 from .loaded import Loaded
 from .save import read_exactly
 from .sdf import read_sdf
@@ -38,6 +38,8 @@ def load(
     floating: bool = False,
     model: str | Sequence[str] | None = None,
     corners: Annotated[int, at_least(4)] = 32,
+    sticking: bool = False,
+    activation: bool = False,
 ) -> Loaded:
     """Load a model of a mechanism from a file:
 
@@ -62,6 +64,10 @@ def load(
     - `contacts`, `limits`: whether to take over contacts between geoms, and limits of joints.
     - `corners`: how many corners of the convex hull of a mesh count for contacts. What is missing
       is told. A mesh on a floor has a contact point for each.
+    - `sticking`: whether `frictionloss` of hinges, slides and tendons is `contacts.DryFriction`,
+      which sticks and needs `ContactImpulse`, and not smoothed in a `CoordinateSpring`.
+    - `activation`: whether actuators follow the control with the time constant of the file
+      (`filter`, `filterexact`), as internal states of the mechanism, and not at once.
     - `floating`: whether bodies that the file fixes to the world are free, as the base of a walking
       robot in URDF.
     - `model`: name or names of the models to load from a world in SDFormat, by default all. Static
@@ -83,6 +89,7 @@ def load(
     source.off |= {
         what for what, is_read in (("contact", contacts), ("limit", limits)) if not is_read
     }
+    source.lags = activation
     tell(source)
     parts = tree(source)
     along = Coordinates(source, parts.joints, parts.members)
@@ -93,6 +100,10 @@ def load(
     joints = [*parts.joints, *distinct(rows, parts.joints, "equality")]
     stops = limits_of(source, along)
     gaps = [*stops, *distinct(contacts_of(source, corners), stops, "contact")]
+    if sticking:
+        passive, frictions = with_dry_friction(passive)
+        gaps += distinct(frictions, gaps, "friction")
+        forces = [*passive, *distinct(drives, passive, "actuator")]
     bodies = [Body(name, inertia) for name, inertia in parts.inertias.items()]
     if not bodies:
         raise ValueError(f"{source.path} has no body that can move: give one a joint.")

@@ -349,6 +349,9 @@ class _Writer:
                 "biastype": "affine" if np.any(bias) else "none",
                 "biasprm": bias,
             }
+        if force.lag is not None:
+            tag = "general"
+            given |= {"dyntype": "filterexact", "dynprm": np.array([force.lag])}
         if force.limits is not None:
             given["forcerange"] = np.clip(force.limits, -1e30, 1e30)
         _add(entry, "armature", force.inertance)

@@ -201,6 +201,20 @@ CONSERVATIVE = {
         ),
         potential=quartic,
     ),
+    "teeth": lambda n, a, b, frames: mbd.forces.PlaySpring(
+        n,
+        mbd.coordinates.DriveTwist(
+            mbd.coordinates.TwistAngle([a, b], [*frames.values()]),
+            mbd.coordinates.Displacement([b, a]),
+            ratio=-3.0,
+            error=0.2,
+            cycles=2.0,
+        ),
+        stiffness=20.0,
+        play=0.1,
+        hardening=3.0,
+        smoothing=0.05,
+    ),
 }
 
 
@@ -208,7 +222,8 @@ def test_forces_with_a_potential_are_its_gradient():
     """dV/dt + f . v = 0 for two free bodies each, at any poses and any velocities; and the weight
     of others."""
     own = lambda kind: "energy" in vars(kind) or "stored" in vars(kind)  # noqa: E731
-    assert {mbd.Bushing, mbd.forces.CoordinateSpring, mbd.forces.AbstractCoordinateForce} == {
+    laws = (mbd.forces.PlaySpring, mbd.forces.CoordinateSpring, mbd.forces.AbstractCoordinateForce)
+    assert {mbd.Bushing, *laws} == {
         kind
         for kind in subclasses(AbstractForceElement)
         if own(kind) and kind is not AbstractForceElement and kind.__module__.startswith("jaxmbd.")

@@ -267,9 +267,10 @@ class CoordinateActuator(AbstractCoordinateForce):
         gear F - gear^2 rotor_inertia x'',
         F = (g_0 + g_1 l + g_2 l') u + b_0 + b_1 l + b_2 l',    l = gear x,
 
-    with F clipped to `limits`. u is an entry of the control. Without `gain`, g_0 = 1 as for a
-    motor. A position servo has g_0 = k, b_1 = -k and b_2 = -damping; a velocity servo has g_0 = k
-    and b_2 = -k.
+    with F clipped to `limits`. u is an entry of the control. With a `lag`, an internal state, the
+    `activation` a, follows this entry and stands in its place: a' = (u - a) / lag. Without `gain`,
+    g_0 = 1 as for a motor. A position servo has g_0 = k, b_1 = -k and b_2 = -damping; a velocity
+    servo has g_0 = k and b_2 = -k.
 
     A motor with the torque u drives a gearbox of ratio `gear`, and its rotor turns `gear` times as
     fast as the joint. The inertia of the rotor is part of M. Its gyroscopic torque is neglected.
@@ -277,7 +278,7 @@ class CoordinateActuator(AbstractCoordinateForce):
     **Fields:** `name`; `coordinate`; `gear` [N or N m per unit of u];
     `gain`: g, and `bias`: b, shape `(3,)`, or `None`; `limits`: lower and upper limit of F, or
     `None`; `rotor_inertia`: inertia of the rotor before the gearbox [kg m^2], or `None`; `index` of
-    the entry of the control, counted from 0.
+    the entry of the control, counted from 0; `lag` [s], or `None`; `activation` at the start.
     """
 
     gear: Float[Array, ""]
@@ -286,6 +287,9 @@ class CoordinateActuator(AbstractCoordinateForce):
     limits: Float[Array, "2"] | None
     rotor_inertia: Float[Array, ""] | None
     index: int = eqx.field(static=True)
+    lag: Float[Array, ""] | None
+    activation: Float[Array, ""]
+    internal_names: tuple[str, ...] = eqx.field(static=True)
 
     @checked
     def __init__(
@@ -299,12 +303,14 @@ class CoordinateActuator(AbstractCoordinateForce):
         bias: Vector | None = None,
         limits: Annotated[Numbers, Shape([2]), number] | None = None,
         rotor_inertia: Annotated[Number, not_negative] | None = None,
+        lag: Annotated[Number, positive] | None = None,
+        activation: Number = 0.0,
     ):
         """**Arguments:** the fields.
 
         **Raises:** `ValueError` for a `gear` that is not finite, a negative `rotor_inertia`, a
-        lower limit above the upper one, and an `index` that is not an index. At evaluation, for a
-        control without such an entry."""
+        `lag` that is not positive, a lower limit above the upper one, and an `index` that is not an
+        index. At evaluation, for a control without such an entry."""
         AlongCoordinate.__init__(self, name, coordinate)
         dtype = coordinate.dtype
         self.gear = to_jax(gear, dtype)
@@ -314,15 +320,30 @@ class CoordinateActuator(AbstractCoordinateForce):
         if self.limits is not None:
             check_ordered(f'`limits` of CoordinateActuator "{name}"', self.limits)
         self.index = index
+        self.lag = None if lag is None else to_jax(lag, dtype)
+        self.activation = to_jax(activation, dtype)
+        # Static, since names are asked for where numbers are left out.
+        self.internal_names = () if lag is None else ("activation",)
+
+    @property
+    def initial_internal(self):
+        return self.activation[None]
+
+    def internal_rate(self, x, rate, t, u, z):
+        assert self.lag is not None
+        return (self._entry(u) - z) / self.lag
 
     @property
     def glyphs(self):
         return (self.coordinate.actuator_glyph,)
 
-    def effort(self, x, rate, u) -> Float[Array, ""]:
-        """F, before the gear."""
+    def _entry(self, u) -> Float[Array, ""]:
         entry = control_entry(f'CoordinateActuator "{self.name}"', u, self.index)
-        force = jnp.asarray(entry, self.gear.dtype)
+        return jnp.asarray(entry, self.gear.dtype)
+
+    def effort(self, x, rate, u, z=None) -> Float[Array, ""]:
+        """F, before the gear."""
+        force = self._entry(u) if self.lag is None or z is None else z[0]
         length, speed = self.gear * x, self.gear * rate
         if self.gain is not None:
             force = (self.gain[0] + self.gain[1] * length + self.gain[2] * speed) * force
@@ -330,8 +351,8 @@ class CoordinateActuator(AbstractCoordinateForce):
             force = force + (self.bias[0] + self.bias[1] * length + self.bias[2] * speed)
         return clipped(force, self.limits)
 
-    def force(self, x, rate, t, u):
-        return self.gear * self.effort(x, rate, u)
+    def force(self, x, rate, t, u, z=None):
+        return self.gear * self.effort(x, rate, u, z)
 
     @property
     def inertance(self):
