@@ -185,11 +185,10 @@ class AbstractSystem(Extensible):
         t: RealScalarLike,
         multipliers: Float[Array, " nc"],
         u: PyTree,
-        *z: Float[Array, " nz"],
     ) -> Float[Array, " frictions"]:
         """The largest size of the friction along each of the `friction_rates` [N, N m], at the
-        velocities at the start of a step, so that it may fall while sliding, and at the control and
-        the internal states there (given if there are some), so that a clutch may follow them.
+        velocities at the start of a step, so that it may fall while sliding, and at the control
+        there, so that a clutch may follow it; with internal states z, they are the last argument.
         `multipliers`: the mean constraint forces of the step, of Phi and then of Psi, so that it
         may grow with a load; they are found together with the friction."""
         raise TypeError(

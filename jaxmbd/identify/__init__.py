@@ -18,6 +18,7 @@ from .excitation import Limit as Limit
 from .excitation import Prescribed as Prescribed
 from .fit import MultiStart as MultiStart
 from .fit import fit as fit
+from .guide import GuidedShooting as GuidedShooting
 from .identifiability import ColumnTest as ColumnTest
 from .identifiability import Combination as Combination
 from .identifiability import Identifiability as Identifiability
@@ -35,10 +36,15 @@ from .leaves import Leaves as Leaves
 from .leaves import leaf as leaf
 from .leaves import leaves as leaves
 from .measure import measure as measure
+from .model_check import ModelCheck as ModelCheck
+from .model_check import ModelError as ModelError
+from .model_check import Sweep as Sweep
+from .model_check import check_model as check_model
 from .parameters import Parameter as Parameter
 from .pictures import plot_fit as plot_fit
 from .pictures import plot_intervals as plot_intervals
 from .pictures import plot_residuals as plot_residuals
+from .pictures import plot_sweeps as plot_sweeps
 from .prediction import Prediction as Prediction
 from .prediction import predict as predict
 from .record import Clock as Clock

@@ -27,9 +27,9 @@ from .identifiability import (
     sensitivity,
 )
 from .least_squares import LeastSquares, covariance
-from .parameters import Parameters
+from .parameters import Parameter, Parameters
 from .prediction import Prediction, predict, prediction_of
-from .problem import FitProblem
+from .problem import DOUBTFUL, FitProblem
 from .record import Record, as_records
 from .residuals import Data
 from .rig import with_clocks
@@ -189,6 +189,21 @@ class Estimate(eqx.Module):
         names = self.problem.residuals.parameters.free_names
         return tuple(name for name, zero in zip(names, lost, strict=True) if zero)
 
+    @property
+    def parameters(self) -> dict[str, Parameter]:
+        """The parameters with the estimates as their guesses, without priors: for a fit of more, or
+        of a finer model."""
+        known = self.problem.residuals.parameters.items()
+        return {name: Parameter(self.values[name], each.transform) for name, each in known}
+
+    @property
+    def at_bounds(self) -> tuple[str, ...]:
+        """The free numbers that ended at a bound."""
+        parameters = self.problem.residuals.parameters
+        z, (lower, upper) = np.asarray(self.z)[: parameters.size], parameters.bounds
+        there = (z <= lower) | (z >= upper)
+        return tuple(name for name, at in zip(parameters.free_names, there, strict=True) if at)
+
     def identifiability(self) -> Identifiability:
         """Which combinations of the parameters the measurements determine, and which they do not.
         Priors are left out."""
@@ -298,6 +313,16 @@ class Estimate(eqx.Module):
         if weak:
             lines.append("not determined:")
             lines += [f"  {str(c).removesuffix(': not determined')}" for c in weak]
+        if self.at_bounds:
+            lines.append(
+                f"at a bound: {', '.join(self.at_bounds)}: intervals hold if it may move from there"
+            )
+        ratio = self.problem.times_noise(self.sensitivity.residuals)
+        if ratio > DOUBTFUL:
+            lines.append(
+                f"What is left is {ratio:.2g} times the noise that the weights state: a local "
+                "minimum, a long step, or another model? See `check_model`."
+            )
         if not succeeded(self.result):
             lines.append(f"NOT CONVERGED, do not trust the figures above: {RESULTS[self.result]}")
         for record, result in zip(self.prediction.records, self.prediction.results, strict=True):

@@ -19,20 +19,35 @@ from .._compiler import to_jax
 from .._inputs import at_least, checked, not_negative, positive, random_key
 from .._methods import AbstractEnforcement, UdwadiaKalaba
 from .._progress import says_when_compiling
-from .._results import RESULTS
+from .._results import RESULTS, succeeded
 from .._search import Checkpoint, Monitor, Multipliers, NoCheckpoint
 from .._system import AbstractSystem
 from .estimate import Estimate
-from .least_squares import descend, least_squares
-from .problem import FitProblem, SimulationOptions, make_problem
+from .guide import GuidedShooting
+from .least_squares import LeastSquares, descend, least_squares
+from .problem import (
+    DOUBTFUL,
+    FitProblem,
+    SimulationOptions,
+    make_problem,
+    with_guide,
+)
 from .record import Record
 from .residuals import AbstractLoss, Data, PartMotion, Squares, continuity
 from .sensors import SensorsGiven
 from .shooting import AbstractShooting, SingleShooting, UnknownStart
+from .step_error import step_error
 
 # The method of multipliers: the first penalty relative to the number of measurements, the largest
 # number of rounds, and the violation at which they end, in units of the state.
 _PENALTY, _ROUNDS, _CONTINUOUS = 1e-2, 8, 1e-8
+
+# The largest number of corrections of the step, and the change at which they end, in standard
+# deviations.
+_CORRECTIONS, _STILL = 8, 0.1
+
+# The tolerance of searches whose results only begin the next one.
+_ROUGHLY = 1e-4
 
 
 @checked
@@ -62,10 +77,11 @@ def fit(
     enforcement: AbstractEnforcement | None = None,
     scheme: diffrax.AbstractSolver | None = None,
     start: UnknownStart | None = None,
-    shooting: AbstractShooting = SingleShooting(),
+    shooting: AbstractShooting | None = None,
     loss: AbstractLoss = Squares(),
     optimiser: optx.AbstractLeastSquaresSolver | optax.GradientTransformation | None = None,
     multistart: MultiStart | None = None,
+    extrapolate: bool = False,
     max_iterations: Annotated[int, at_least(1)] = 100,
     tolerance: Annotated[float, positive] = 1e-9,
     checkpoint: str | os.PathLike | None = None,
@@ -102,12 +118,19 @@ def fit(
     - `dt`: the largest step of the simulations [s]. Each part is divided into equal steps.
     - `enforcement`: default `UdwadiaKalaba()`. `scheme`: as in `simulate`.
     - `start`: `UnknownStart()` to find the initial states as well; default those of the records.
-    - `shooting`: `MultipleShooting(parts)` for long or chaotic motions or bad guesses.
+    - `shooting`: `SingleShooting()`; `GuidedShooting()` for bad guesses, and for motions that stick
+      or hit; `MultipleShooting(parts)` for long or chaotic ones. Default: `SingleShooting()`, and
+      if its residuals are more than three times the noise that the weights state, also
+      `GuidedShooting()` where the sensors allow it, of which the better one counts.
     - `loss`: `Huber()` or `Cauchy()` for measurements with outliers.
     - `optimiser`: default the Levenberg-Marquardt method within bounds. Or any least-squares solver
       of optimistix, by forward sensitivities; with it, a value that reaches a bound may stay there.
       Or any optax transformation, by reverse mode, for many parameters.
     - `multistart`: a `MultiStart`.
+    - `extrapolate`: whether to remove the error of the step. What the readings lack of their limit
+      for dt -> 0 is found at the estimate from steps of dt/2 and dt/4 (Richardson), and added to
+      them; then the search goes on, until this moves nothing by more than a tenth of its
+      standard deviation.
     - `max_iterations`: the limit of iterations. `tolerance`: the search has converged when the last
       change of parameters and residuals is below this.
     - `checkpoint`: the name of a file to save the search in, or to continue it from.
@@ -123,29 +146,44 @@ def fit(
     """
     begin = time.perf_counter()
     simulation = SimulationOptions(dt, enforcement or UdwadiaKalaba(), scheme)
-    problem = make_problem(model, parameters, records, sensors, simulation, start, shooting, loss)
+    one = SingleShooting() if shooting is None else shooting
+    problem = make_problem(model, parameters, records, sensors, simulation, start, one, loss)
+    descending = isinstance(optimiser, optax.GradientTransformation)
+    solver = None if descending else optimiser
     if problem.size == 0:
         raise ValueError("There is nothing to find: `parameters` is empty.")
     if problem.count <= problem.size:
         raise ValueError(
             f"{problem.count} measurements cannot determine {problem.size} unknown numbers."
         )
-    z = to_jax(np.zeros(problem.size))
+    if extrapolate and (descending or problem.partition.links):
+        raise ValueError(
+            "`extrapolate` needs a least-squares solver, and parts that do not have to meet: leave "
+            "out `optimiser` and use `SingleShooting()` or `GuidedShooting()`."
+        )
+    if descending and problem.partition.links:
+        raise ValueError(
+            "Gradient descent does not keep the parts of multiple shooting together: use a "
+            "least-squares solver, or `SingleShooting()`."
+        )
+    guess = z = to_jax(np.zeros(problem.size))
     if multistart is not None:
         z = _best_start(problem, z, multistart)
+    if isinstance(shooting, GuidedShooting):
+        z = _guided(with_guide(problem), z, shooting, solver, progress, label)
     saving = NoCheckpoint()
     if checkpoint is not None:
         saving = Checkpoint(checkpoint, (problem, z))
     monitor = Monitor(label, max_iterations, lambda _: "", progress, saving)
-    if isinstance(optimiser, optax.GradientTransformation):
-        if problem.partition.links:
-            raise ValueError(
-                "Gradient descent does not keep the parts of multiple shooting together: use a "
-                "least-squares solver, or `SingleShooting()`."
-            )
+    if descending:
         found, data = descend(problem, z, optimiser, tolerance, monitor), problem.data
     else:
-        found, data = _search(problem, z, optimiser, tolerance, monitor)
+        found, data = _search(problem, z, solver, tolerance, monitor)
+    monitor = monitor._replace(checkpoint=NoCheckpoint())
+    if shooting is None and problem.times_noise(found.residuals) > DOUBTFUL and not descending:
+        found = _guided_too(problem, guess, found, solver, tolerance, monitor)
+    if extrapolate:
+        found = _extrapolated(problem, found, solver, tolerance, monitor)
     found = Estimate.at(problem, found, data, time.perf_counter() - begin)
     lost = found.unconnected
     if lost:
@@ -175,6 +213,73 @@ def _best_start(problem: FitProblem, z: Float[Array, " n"], options: MultiStart)
     if not np.isfinite(squares.min()):
         raise ValueError("None of the scattered guesses gives finite residuals: lower `spread`.")
     return z[int(np.argmin(squares))]
+
+
+def _guided(
+    problem: FitProblem,
+    z: Float[Array, " n"],
+    shooting: GuidedShooting,
+    solver: Any,
+    progress: bool,
+    label: str,
+) -> Float[Array, " n"]:
+    """The z after the stages in which the measurements pull."""
+    rate = lambda p: p.residuals.simulation.guide.rate  # noqa: E731
+    for kappa in shooting.rates(problem.records):
+        stage = eqx.tree_at(rate, problem, jnp.asarray(kappa, rate(problem).dtype))
+        told = f"{label}, pulled at {kappa:.3g} /s"
+        monitor = Monitor(told, shooting.max_iterations, lambda _: "", progress)
+        z = _search(stage, z, solver, _ROUGHLY, monitor)[0].value
+    return z
+
+
+def _guided_too(
+    problem: FitProblem,
+    guess: Float[Array, " n"],
+    found: LeastSquares,
+    solver: Any,
+    tolerance: float,
+    monitor: Monitor,
+) -> LeastSquares:
+    """The better one of this result and that of guided shooting from the guess."""
+    try:
+        guided = with_guide(problem)
+    except ValueError:  # no sensor can pull
+        return found
+    z = _guided(guided, guess, GuidedShooting(), solver, monitor.progress, monitor.label)
+    other, _ = _search(problem, z, solver, tolerance, monitor)
+    better, worse = (other, found) if other.rms < found.rms else (found, other)
+    return better._replace(
+        iterations=better.iterations + worse.iterations, first_residuals=found.first_residuals
+    )
+
+
+def _extrapolated(
+    problem: FitProblem, found: LeastSquares, solver: Any, tolerance: float, monitor: Monitor
+) -> LeastSquares:
+    """The result for readings without the error of the step. It solves J^T r = 0 with the residuals
+    r of the limit and the Jacobian J of the step (defect correction: Stetter 1978, The defect
+    correction principle and discretization methods, Numerische Mathematik 29)."""
+    parts = problem.data.parts
+    for number in range(1, _CORRECTIONS + 1):
+        z, error = found.value, step_error(problem, found.value)
+        if not succeeded(error.result):
+            return found._replace(result=error.result)
+        measured = to_jax(np.asarray(parts.measured) - error.missing)
+        data = problem.data._replace(parts=parts._replace(measured=measured))
+        here = monitor._replace(label=f"{monitor.label}, extrapolated {number}")
+        corrected = eqx.tree_at(lambda p: p.data, problem, data)
+        next_one, _ = _search(corrected, z, solver, tolerance, here)
+        readings = np.asarray(next_one.aux.readings) + error.missing
+        found = next_one._replace(
+            aux=next_one.aux._replace(readings=readings),
+            iterations=found.iterations + next_one.iterations,
+            first_residuals=found.first_residuals,
+        )
+        moved = np.abs(np.asarray(found.value - z))
+        if np.all(moved <= _STILL * np.asarray(found.sigma)):
+            return found
+    return found._replace(result=RESULTS.max_iterations_reached)
 
 
 def _search(

@@ -9,6 +9,7 @@ from .._inputs import Number, checked, inside
 from .._mechanism import pyplot
 from .._types import Axes, SeveralAxes
 from .estimate import Estimate
+from .model_check import ModelCheck
 from .prediction import Prediction
 
 
@@ -124,4 +125,38 @@ def _rows(shown: Prediction, axes: SeveralAxes | None) -> np.ndarray:
         ax.set_ylabel(label)
         ax.grid(alpha=0.3)
     panels[-1].set_xlabel("time [s]")
+    return panels
+
+
+@checked
+def plot_sweeps(check: ModelCheck, axes: SeveralAxes | None = None) -> np.ndarray:
+    """Plot the root mean square of the weighted residuals along each parameter, with a circle at
+    each local minimum.
+
+    **Arguments:** `axes`: matplotlib axes, one for each parameter; default new ones.
+
+    **Returns:** the axes, an array.
+
+    **Raises:** `ImportError` without matplotlib; `ValueError` for another number of axes.
+    """
+    names = tuple(check.sweeps)
+    if axes is None:
+        rows = -(-len(names) // 4)
+        size = dict(figsize=(12, 1 + 2.2 * rows), sharey=True, layout="constrained")
+        _, axes = pyplot().subplots(rows, min(len(names), 4), squeeze=False, **size)
+        panels = np.ravel(np.asarray(axes, object))
+        for unused in panels[len(names) :]:
+            unused.remove()
+        panels = panels[: len(names)]
+    else:
+        panels = np.ravel(np.asarray(axes, object))
+    if len(panels) != len(names):
+        raise ValueError(f"There are {len(names)} parameters, but `axes` has {len(panels)}.")
+    for (name, sweep), ax in zip(check.sweeps.items(), panels, strict=True):
+        ax.plot(sweep.value, sweep.rms, ".-", lw=0.8)
+        low = sweep.minima
+        ax.plot(sweep.value[low], sweep.rms[low], "o", mfc="none")
+        ax.set_xlabel(name)
+        ax.set_ylabel("rms")
+        ax.set_yscale("log")
     return panels

@@ -8,6 +8,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array, Float
 
 from .._inputs import checked, positive
 from .._methods import AbstractEnforcement, UdwadiaKalaba
@@ -100,9 +101,10 @@ class GivenSystem(eqx.Module):
 
 
 @eqx.filter_jit
-def simulated(problem: FitProblem) -> PartMotion:
-    """The motions at the guess."""
-    return problem.residuals.motions(jnp.zeros(problem.size), problem.data)
+def simulated(problem: FitProblem, z: Float[Array, " n"] | None = None) -> PartMotion:
+    """The motions at z, by default at the guess."""
+    z = jnp.zeros(problem.size) if z is None else z
+    return problem.residuals.motions(z, problem.data)
 
 
 def prediction_of(problem: FitProblem, found: PartMotion) -> Prediction:

@@ -9,7 +9,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array
+from jaxtyping import Array, ArrayLike
 
 from .._checks import check_no_internal, check_system
 from .._compiler import as_one_program, compiled_quickly, picked, to_jax
@@ -22,12 +22,12 @@ from .._simulate import simulate
 from .._sizes import check_steps
 from .._system import AbstractSystem, State
 from .._tangent_space import violations
+from .guide import guide_of, still
 from .least_squares import TracedLeastSquares, traced_least_squares
 from .parameters import Parameters
 from .record import Record, as_records
 from .residuals import AbstractLoss, Data, PartSimulation, Residuals, Squares
 from .rig import Rig, check_uncounted, reaches, without_ends
-from .sample import SavedMotion
 from .sensors import Sensor, SensorsGiven
 from .shooting import (
     AbstractShooting,
@@ -40,6 +40,9 @@ from .shooting import (
     control_of,
     partition,
 )
+
+# Residuals of so many times the noise that the weights state may be those of a local minimum.
+DOUBTFUL = 3.0
 
 # A start is consistent if its rows are violated by no more than this times the rounding error of 1.
 _ROUNDED = 100
@@ -78,6 +81,17 @@ class FitProblem(eqx.Module):
     dt: float
     count: int = eqx.field(static=True)
     scale: Array
+
+    @property
+    def states_noise(self) -> bool:
+        """Whether the weights say how large the noise is."""
+        weights = np.concatenate([record.weights.ravel() for record in self.records])
+        return bool(np.any((weights != 0) & (weights != 1)))
+
+    def times_noise(self, residuals: ArrayLike) -> float:
+        """The root mean square of the weighted residuals if the weights state the noise, else 0."""
+        r = np.asarray(residuals)[: self.data.parts.measured.size]
+        return float(np.linalg.norm(r)) / np.sqrt(self.count) if self.states_noise else 0.0
 
     def search(
         self, z: Array, data: Data, max_iterations: int, tolerance: float
@@ -150,6 +164,22 @@ def make_problem(
         count,
         scale,
     )
+
+
+def with_guide(problem: FitProblem) -> FitProblem:
+    """The same problem, in which the measurements pull.
+
+    **Raises:** `ValueError` if no sensor can."""
+    simulation, data = problem.residuals.simulation, problem.data
+    parameters = simulation.parameters
+    system, named, _ = simulation.rig(
+        as_one_program(parameters.values)(to_jax(np.zeros(parameters.size)))
+    )
+    q, v = (picked(x, 0) for x in data.starts)
+    start = State(picked(data.parts.t0, 0), q, v)
+    guide = guide_of(system, named, problem.sizes, control_of(data.parts, jnp.array(0)), start)
+    place = lambda p: p.residuals.simulation.guide  # noqa: E731
+    return eqx.tree_at(place, problem, guide, is_leaf=lambda x: x is None)
 
 
 def _check_columns(labels: tuple[str, ...], parts: Parts) -> None:
@@ -326,12 +356,8 @@ def _labels(
     def read(name, member):
         control = control_of(parts, jnp.array(0))
         t, q, v = _point(state)
-        z = system.initial_internal
-        x = jnp.concatenate([q, v, *([] if z is None else [jnp.asarray(z, q.dtype)])])
-        at_rest = SavedMotion(
-            system, control, t, jnp.ones_like(t), jnp.stack([x, x]), len(q), len(v), points=2
-        )
-        return conform(f'reading of sensor "{name}"', member(at_rest.moment(t, x)), Numbers)
+        here = still(system, control, t, q, v, system.initial_internal)
+        return conform(f'reading of sensor "{name}"', member(here), Numbers)
 
     found = []
     for name, member in named.items():

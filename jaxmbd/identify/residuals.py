@@ -17,7 +17,9 @@ from .._methods import AbstractEnforcement
 from .._results import RESULTS, first_failure
 from .._search import Multipliers
 from .._simulate import simulate
+from .._step import Stepper
 from .._system import State
+from .guide import Guide, saved
 from .parameters import Parameters
 from .rig import Rig
 from .sample import SavedMotion, interpolated, on_grid
@@ -123,6 +125,8 @@ class PartSimulation(eqx.Module):
     follows: bool = eqx.field(static=True)
     # Whether sensors round their readings.
     rounded: bool = eqx.field(static=True)
+    # What pulls the simulation towards the measurements; `None` for nothing.
+    guide: Guide | None = None
 
     def __call__(
         self,
@@ -139,23 +143,18 @@ class PartSimulation(eqx.Module):
         state, start_result = self._start(system, own, data, k)
         duration = parts.t1[k] - parts.t0[k]
         dt = duration / self.steps
-        sol = simulate(
-            system,
-            self.enforcement,
-            state,
-            dt=dt,
-            num_steps=self.steps,
-            control=control,
-            scheme=self.scheme,
-            saveat=diffrax.SaveAt(t0=True, steps=1, fn=_state_vector),
-            start_tolerance=jnp.inf,
-            throw=False,
-        )
+        if self.guide is None:
+            states, result = self._simulated(system, state, control, dt)
+        else:
+            stepper = Stepper(system, self.enforcement, self.scheme)
+            sensors = tuple(rigged.named.values())
+            guided = self.guide.states
+            states, result = guided(stepper, sensors, state, control, parts, k, dt, self.steps)
         # The velocities of impulsive methods jump at steps.
         points = 6 if self.enforcement.continuous else 2
         nq, end = state.q.shape[0], state.q.shape[0] + state.v.shape[0]
         motion = SavedMotion(
-            system, control, parts.t0[k], dt, sol.ys, nq, end - nq, points, self.rounded
+            system, control, parts.t0[k], dt, states, nq, end - nq, points, self.rounded
         )
         time = parts.time[k]
         if rigged.clocks is None:
@@ -164,15 +163,31 @@ class PartSimulation(eqx.Module):
             offset, drift, begin = rigged.clocks[parts.record[k]]
             s = motion.steps_at(time + offset + drift * (time - begin))
             time = parts.t0[k] + dt * s
-        x = interpolated(sol.ys, s, points)
+        x = interpolated(states, s, points)
 
         def read(t, x):
             return jnp.ravel(rigged.sensors(motion.moment(t, x)))
 
         readings = jax.vmap(read)(time, x)
         residuals = parts.weights[k] * (readings - parts.measured[k])
-        result = first_failure(start_result, sol.result)
-        return PartMotion(residuals, sol.ys[0, :end], sol.ys[-1, :end], readings, result)
+        result = first_failure(start_result, result)
+        return PartMotion(residuals, states[0, :end], states[-1, :end], readings, result)
+
+    def _simulated(self, system, state, control, dt) -> tuple[Float[Array, "steps_1 d"], RESULTS]:
+        """The states at all steps, and the verdict."""
+        sol = simulate(
+            system,
+            self.enforcement,
+            state,
+            dt=dt,
+            num_steps=self.steps,
+            control=control,
+            scheme=self.scheme,
+            saveat=diffrax.SaveAt(t0=True, steps=1, fn=lambda t, state, system: saved(state)),
+            start_tolerance=jnp.inf,
+            throw=False,
+        )
+        return sol.ys, sol.result
 
     def _start(self, system, own, data: Data, k) -> tuple[State, RESULTS]:
         t0 = data.parts.t0[k]
@@ -185,12 +200,6 @@ class PartSimulation(eqx.Module):
             z = data.scale[k] * own
             return displaced(system, state, data.directions[k], z, self.constrained)
         return consistent(system, state, self.follows)
-
-
-def _state_vector(t, state, system):
-    del t, system
-    internal = [] if state.z is None else [state.z]
-    return jnp.concatenate([state.q, state.v, *internal])
 
 
 class Residuals(eqx.Module):
