@@ -38,13 +38,13 @@ from .leaves import leaves as leaves
 from .measure import measure as measure
 from .model_check import ModelCheck as ModelCheck
 from .model_check import ModelError as ModelError
-from .model_check import Sweep as Sweep
+from .model_check import Slice as Slice
 from .model_check import check_model as check_model
 from .parameters import Parameter as Parameter
 from .pictures import plot_fit as plot_fit
 from .pictures import plot_intervals as plot_intervals
 from .pictures import plot_residuals as plot_residuals
-from .pictures import plot_sweeps as plot_sweeps
+from .pictures import plot_slices as plot_slices
 from .prediction import Prediction as Prediction
 from .prediction import predict as predict
 from .record import Clock as Clock

@@ -72,7 +72,7 @@ class ModelError(NamedTuple):
 
 
 @printed
-class Sweep(NamedTuple):
+class Slice(NamedTuple):
     """The residuals along one free number.
 
     **Fields:** `free`: the free numbers, `(points,)`; `value`: the value there where it is one
@@ -100,21 +100,21 @@ class Sweep(NamedTuple):
 
 @printed
 class ModelCheck(NamedTuple):
-    """The check of a model at given parameters; `print` it, or `plot_sweeps`.
+    """The check of a model at given parameters; `print` it, or `plot_slices`.
 
     **Fields:** `rms`: the root mean square of the weighted residuals; `step`: what the step costs;
-    `beside`: what each of the other models changes, by its name; `sweeps`: free number -> `Sweep`.
+    `beside`: what each of the other models changes, by its name; `slices`: free number -> `Slice`.
     """
 
     rms: float
     step: ModelError
     beside: dict[str, ModelError]
-    sweeps: dict[str, Sweep]
+    slices: dict[str, Slice]
 
     @property
     def multimodal(self) -> tuple[str, ...]:
         """The free numbers along which the residuals have several local minima."""
-        return tuple(name for name, sweep in self.sweeps.items() if len(sweep.minima) > 1)
+        return tuple(name for name, along in self.slices.items() if len(along.minima) > 1)
 
     def __str__(self) -> str:
         rows = [
@@ -122,10 +122,10 @@ class ModelCheck(NamedTuple):
             f"step of {self.step.dt:g} s: {self.step}",
         ]
         rows += [f"{name}: {error}" for name, error in self.beside.items()]
-        several = ", ".join(f"{name} ({len(self.sweeps[name].minima)})" for name in self.multimodal)
+        several = ", ".join(f"{name} ({len(self.slices[name].minima)})" for name in self.multimodal)
         if several:
             rows.append(f"local minima: several along {several}: use `GuidedShooting()`")
-        elif self.sweeps:
+        elif self.slices:
             rows.append("local minima: one along each parameter")
         return "\n".join(rows)
 
@@ -194,9 +194,9 @@ def check_model(
         change = np.asarray(motion.readings) - np.asarray(found.readings)
         verdict = verdict_on(another, [found, motion])
         others[name] = ModelError(here.off(change), here.bias(change), None, dt, None, verdict)
-    sweeps = _sweeps(problem, spread, points, progress)
+    slices = _slices(problem, spread, points, progress)
     rms = float(np.linalg.norm(here.residuals)) / np.sqrt(problem.count)
-    return ModelCheck(rms, step, others, sweeps)
+    return ModelCheck(rms, step, others, slices)
 
 
 class _Linear(NamedTuple):
@@ -242,12 +242,12 @@ def _linearised(problem: FitProblem, z: Array):
     return problem.residuals.jacobian(z, problem.data)
 
 
-def _sweeps(problem: FitProblem, spread: float, points: int, progress: bool) -> dict[str, Sweep]:
+def _slices(problem: FitProblem, spread: float, points: int, progress: bool) -> dict[str, Slice]:
     parameters = problem.residuals.parameters
     names, found = parameters.free_names, {}
     lower, upper = problem.bounds
     grid = np.linspace(-spread, spread, points)
-    with progress_bar(len(names), "sweeps", progress) as bar:
+    with progress_bar(len(names), "slices", progress) as bar:
         for i, name in enumerate(names):
             free = np.clip(grid, lower[i], upper[i])
             z = np.zeros((points, problem.size))
@@ -258,7 +258,7 @@ def _sweeps(problem: FitProblem, spread: float, points: int, progress: bool) -> 
             own = name in parameters.names
             value = entries[:, parameters.names.index(name)] if own else free
             rms = np.sqrt(np.asarray(squares) / problem.count)
-            found[name] = Sweep(free, value, rms)
+            found[name] = Slice(free, value, rms)
             bar.update()
     return found
 

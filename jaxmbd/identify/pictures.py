@@ -129,7 +129,7 @@ def _rows(shown: Prediction, axes: SeveralAxes | None) -> np.ndarray:
 
 
 @checked
-def plot_sweeps(check: ModelCheck, axes: SeveralAxes | None = None) -> np.ndarray:
+def plot_slices(check: ModelCheck, axes: SeveralAxes | None = None) -> np.ndarray:
     """Plot the root mean square of the weighted residuals along each parameter, with a circle at
     each local minimum.
 
@@ -139,7 +139,7 @@ def plot_sweeps(check: ModelCheck, axes: SeveralAxes | None = None) -> np.ndarra
 
     **Raises:** `ImportError` without matplotlib; `ValueError` for another number of axes.
     """
-    names = tuple(check.sweeps)
+    names = tuple(check.slices)
     if axes is None:
         rows = -(-len(names) // 4)
         size = dict(figsize=(12, 1 + 2.2 * rows), sharey=True, layout="constrained")
@@ -152,10 +152,10 @@ def plot_sweeps(check: ModelCheck, axes: SeveralAxes | None = None) -> np.ndarra
         panels = np.ravel(np.asarray(axes, object))
     if len(panels) != len(names):
         raise ValueError(f"There are {len(names)} parameters, but `axes` has {len(panels)}.")
-    for (name, sweep), ax in zip(check.sweeps.items(), panels, strict=True):
-        ax.plot(sweep.value, sweep.rms, ".-", lw=0.8)
-        low = sweep.minima
-        ax.plot(sweep.value[low], sweep.rms[low], "o", mfc="none")
+    for (name, along), ax in zip(check.slices.items(), panels, strict=True):
+        ax.plot(along.value, along.rms, ".-", lw=0.8)
+        low = along.minima
+        ax.plot(along.value[low], along.rms[low], "o", mfc="none")
         ax.set_xlabel(name)
         ax.set_ylabel("rms")
         ax.set_yscale("log")

@@ -156,7 +156,7 @@ def test_error_of_the_step_and_what_it_does_to_a_fit():
 
 
 @slow
-def test_sweeps_and_other_models():
+def test_slices_and_other_models():
     """Local minima where the closed form has them; another model changes what it must."""
     guess, record = at(OMEGA, noise=NOISE)
     mistuned = lambda values: oscillator({"omega": 1.001 * values["omega"]})  # noqa: E731
@@ -164,21 +164,21 @@ def test_sweeps_and_other_models():
         oscillator, guess, record, POSITION, dt=0.02, beside={"mistuned": mistuned},
         points=41, spread=0.5, **QUIET,
     )  # fmt: skip
-    sweep = check.sweeps["omega"]
+    along = check.slices["omega"]
     omegas = OMEGA * np.exp(np.linspace(-0.5, 0.5, 41))
-    np.testing.assert_allclose(sweep.value, omegas, rtol=1e-12)
+    np.testing.assert_allclose(along.value, omegas, rtol=1e-12)
     off = np.cos(omegas[:, None] * TIME) - record.measured[:, 0]
     rms = np.sqrt(np.mean(off**2, axis=1)) / NOISE
-    np.testing.assert_allclose(sweep.rms, rms, rtol=2e-3)
+    np.testing.assert_allclose(along.rms, rms, rtol=2e-3)
     inner = (rms[1:-1] < rms[:-2]) & (rms[1:-1] < rms[2:])
-    assert set(np.flatnonzero(inner) + 1) <= set(sweep.minima.tolist())
+    assert set(np.flatnonzero(inner) + 1) <= set(along.minima.tolist())
     assert check.multimodal == ("omega",) and "use `GuidedShooting()`" in str(check)
     change = np.cos(1.001 * OMEGA * TIME) - np.cos(OMEGA * TIME)
     other = check.beside["mistuned"]
     np.testing.assert_allclose(other.off, np.sqrt(np.mean(change**2)) / NOISE, rtol=1e-3)
     slope = -TIME * np.sin(OMEGA * TIME) * OMEGA / NOISE
     np.testing.assert_allclose(other.bias["omega"], 0.001 * np.linalg.norm(slope), rtol=0.02)
-    axes = identify.plot_sweeps(check)
+    axes = identify.plot_slices(check)
     assert len(axes) == 1 and axes[0].get_xlabel() == "omega"
 
 
