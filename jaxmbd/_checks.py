@@ -11,6 +11,7 @@ from jaxtyping import Array, Float, PyTree
 
 from ._compiler import broadcast, refuted, to_jax
 from ._inputs import shown
+from ._printed import counted
 from ._system import AbstractSystem, has_internal
 from ._types import Control
 
@@ -155,16 +156,26 @@ def contact_counts(system: AbstractSystem, q, v) -> tuple[int, int]:
     return gaps.size, jax.eval_shape(system.friction_rates, q, v, t).size
 
 
+def check_no_frictions(system: AbstractSystem, q, v) -> None:
+    """Check that the system has no dry friction, with which it rests in many poses.
+
+    **Raises:** `ValueError`."""
+    _, frictions = contact_counts(system, q, v)
+    if frictions:
+        raise ValueError(
+            f"The system has {counted(frictions, 'dry friction')}, with which it rests in many "
+            "poses: leave it out, or `simulate` from a start until it rests."
+        )
+
+
 def check_no_gaps(system: AbstractSystem, q, v, enforcement: str) -> None:
     """Check that the system has no gaps and no dry friction, since this method would ignore them.
 
     **Raises:** `ValueError`."""
-    for count, what in zip(
-        contact_counts(system, q, v), ("contacts", "dry frictions"), strict=True
-    ):
+    for count, what in zip(contact_counts(system, q, v), ("contact", "dry friction"), strict=True):
         if count:
             raise ValueError(
-                f"The system has {count} {what}, which `{enforcement}` ignores: use "
+                f"The system has {counted(count, what)}, which `{enforcement}` ignores: use "
                 "`mbd.ContactImpulse()`."
             )
 

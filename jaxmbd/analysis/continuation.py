@@ -10,7 +10,13 @@ import numpy as np
 import scipy.optimize
 from jaxtyping import Array, ArrayLike, Bool, Float, PyTree
 
-from .._checks import check_no_nan, check_system, with_dtype
+from .._checks import (
+    check_no_frictions,
+    check_no_nan,
+    check_system,
+    contact_counts,
+    with_dtype,
+)
 from .._compiler import need_known, to_jax, without_tangents
 from .._inputs import Numbers, Shape, at_least, checked, positive
 from .._linalg import AbstractConstraintSolver, Automatic
@@ -357,7 +363,8 @@ def family_of(
     def checks(x):
         system, inputs = with_dtype(_member(family, x, u), dtype)
         check_system(system, as_control(inputs, dtype), state.q, state.v)
-        gaps = jax.eval_shape(system.gap, state.q, jax.ShapeDtypeStruct((), dtype)).size
+        check_no_frictions(system, state.q, state.v)
+        gaps, _ = contact_counts(system, state.q, state.v)
         if gaps and not contacts:
             raise ValueError(
                 f"`{caller}` does not look at contacts, and the system has some: use `limit_load`."

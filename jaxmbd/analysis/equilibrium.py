@@ -7,7 +7,14 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
-from .._checks import check_gaps, check_no_nan, check_system, contact_counts, with_dtype
+from .._checks import (
+    check_gaps,
+    check_no_frictions,
+    check_no_nan,
+    check_system,
+    contact_counts,
+    with_dtype,
+)
 from .._compiler import (
     array_namespace,
     compiled_quickly,
@@ -187,12 +194,8 @@ def equilibrium(
     newton = zero if first is None else to_jax(first, dtype)
     first = to_jax(0.1 if first is None else first, dtype)
     check_gaps(system, state.q, state.v)
-    contacts, frictions = contact_counts(system, state.q, state.v)
-    if frictions:
-        raise ValueError(
-            f"The system has {frictions} dry frictions, with which it rests in many poses: leave "
-            "them out, or `simulate` from a start until it rests."
-        )
+    check_no_frictions(system, state.q, state.v)
+    contacts, _ = contact_counts(system, state.q, state.v)
     if tolerance is None:
         tolerance = 1e-10 if dtype == jnp.float64 else 1e-4
     t = jnp.asarray(state.t, dtype)

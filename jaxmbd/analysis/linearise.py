@@ -11,7 +11,7 @@ import numpy as np
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Bool, Complex, Float, PyTree
 
-from .._checks import check_no_nan, check_system, with_dtype
+from .._checks import check_no_nan, check_system, contact_counts, with_dtype
 from .._compiler import array_namespace, as_one_program, compiled_quickly, need_known, to_jax
 from .._equations import equations
 from .._inputs import at_least, checked, not_negative, not_negative_or_infinite, positive
@@ -26,6 +26,9 @@ from .._structured import by_structure
 from .._system import AbstractSystem, State, displacement
 from .._tangent_space import admissible_count, difference, displaced, state_jacobian
 from .._types import Control, Coordinates, RealScalarLike, Rows, Velocity
+
+# What has no linear model: forces that act on one side, or that hold.
+_LEFT_OUT = "contact", "dry friction"
 
 
 def acceleration(
@@ -180,6 +183,10 @@ class LinearModel(eqx.Module):
         if self.A.ndim == 2:
             poles = np.sort_complex(np.linalg.eigvals(np.asarray(self.A)))
             rows.insert(1, f"poles [1/s]: {in_a_line(poles)}")
+            counts = contact_counts(self.system, self.state.q, self.state.v)
+            told = [counted(n, what) for n, what in zip(counts, _LEFT_OUT, strict=True) if n]
+            if told:
+                rows.append(f"without the forces of {' and '.join(told)}")
         return "\n".join(rows)
 
     @property
@@ -261,7 +268,8 @@ def linearise(
 
     About an equilibrium this is the usual linear model. In a state that moves, it describes the
     deviation from the motion at this instant, measured from the moving state. For a rotor that
-    turns steadily, A is constant. `linearise_along` follows a motion.
+    turns steadily, A is constant. `linearise_along` follows a motion. Forces of contacts and of dry
+    friction are left out, and the printed model says so.
 
     **Arguments:**
 

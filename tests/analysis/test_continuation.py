@@ -85,6 +85,11 @@ class OnFloor(Truss):
         return q
 
 
+class Sticking(Truss):
+    def friction_rates(self, q, v, t):
+        return v
+
+
 def traced(q):
     return continuation(loaded, mbd.State(0.0, q, q), 0.0, 1.0).q
 
@@ -95,6 +100,7 @@ def traced(q):
         (lambda: branch_of(end=0.0), "must differ"),
         (lambda: branch_of(lambda load: load), "must return a system"),
         (lambda: branch_of(lambda load: OnFloor(load, load)), "does not look at contacts"),
+        (lambda: branch_of(lambda load: Sticking(load, load)), "1 dry friction,.*rests in many"),
         (lambda: jax.eval_shape(traced, jax.ShapeDtypeStruct((1,), float)), "cannot be traced"),
     ],
 )

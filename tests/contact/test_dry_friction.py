@@ -565,7 +565,9 @@ def test_others_refuse():
     mechanism = sled()
     mechanism = mbd.Mechanism(mechanism.bodies, mechanism.joints, contacts=mechanism.contacts[:1])
     state = mechanism.state()
-    with pytest.raises(ValueError, match="1 dry frictions, which `VelocityImpulse` ignores"):
+    with pytest.raises(ValueError, match="1 dry friction, which `VelocityImpulse` ignores"):
         mbd.simulate(mechanism, mbd.VelocityImpulse(), state, t1=1.0, dt=0.1)
     with pytest.raises(ValueError, match="rests in many poses"):
         mbd.analysis.equilibrium(mechanism, state)
+    model = mbd.analysis.linearise(mechanism, state)
+    assert "without the forces of 1 dry friction" in str(model)
