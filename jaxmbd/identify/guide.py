@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
-from .._compiler import inverse, stop_gradient
+from .._compiler import inverse, stop_gradient, to_jax
 from .._equations import equations
 from .._inputs import at_least, checked, positive
 from .._linalg import Automatic, ConstraintOperator
@@ -249,9 +249,10 @@ def guide_of(
             return jnp.ravel(member(here))
 
         # A derivative may vanish at the start by chance, so it is also computed nearby.
-        near = jnp.asarray(0.1 * rng.normal(size=(2, 2, len(state.v))), state.q.dtype)
+        near = 0.1 * rng.normal(size=(2, 2, len(state.v)))
+        near = [to_jax(x, state.q.dtype) for x in near]
         try:
-            slopes = jax.jit(jax.vmap(jax.jacfwd(read, argnums=(0, 1))))(near[0], near[1])
+            slopes = jax.jit(jax.vmap(jax.jacfwd(read, argnums=(0, 1))))(*near)
         except _NeedsForces:
             continue
         of_p, of_v = (np.any(np.asarray(x), axis=(0, 2)) for x in slopes)
@@ -264,4 +265,4 @@ def guide_of(
             f"the sensors are {list(named)}: use `SingleShooting()` with a `multistart`."
         )
     places = [tuple(i for i, kind in enumerate(kinds) if kind == which) for which in "qv"]
-    return Guide(jnp.zeros((), state.q.dtype), tuple(sensors), tuple(columns), *places)
+    return Guide(to_jax(0.0, state.q.dtype), tuple(sensors), tuple(columns), *places)

@@ -39,7 +39,7 @@ def oscillator(values):
 def at(omega, weights=1 / NOISE, noise=0.0, start=1.0, times=TIME):
     """A guess, and a record of cos(OMEGA t)."""
     measured = np.cos(OMEGA * times) + noise * np.random.default_rng(0).normal(size=len(times))
-    state = mbd.State(0.0, jnp.array([start]), jnp.zeros(1))
+    state = mbd.State(0.0, np.array([start]), np.zeros(1))
     record = Record(times, measured, state, weights=weights)
     return {"omega": Parameter(omega, Positive())}, record
 
@@ -61,12 +61,12 @@ class Pendulum(mbd.AbstractSystem):
 
 def test_gains_move_readings_along_constraints():
     """K moves the readings by what is asked, and the rows not at all."""
-    system, q, v = Pendulum(jnp.array(2.0)), jnp.array([0.6, -0.8]), jnp.array([0.4, 0.3])
+    system, q, v = Pendulum(np.array(2.0)), np.array([0.6, -0.8]), np.array([0.4, 0.3])
     read = lambda system, t, q, v, z: jnp.stack([q[0] ** 2, 3 * v[1]])  # noqa: E731
 
     @jax.jit
     def gains(q, v):
-        K, L = _gains(system, (0.0, q, v, None), read, jnp.array([True, True]), (0,), (1,))
+        K, L = _gains(system, (0.0, q, v, None), read, np.array([True, True]), (0,), (1,))
         return K, L, dense(equations(system).rows(0.0, q, v).J)
 
     K, L, J = (np.asarray(x) for x in gains(q, v))
@@ -97,7 +97,7 @@ def test_deviations_decay_at_the_rate():
 
 
 def test_sensors_that_cannot_pull():
-    system, start = Oscillator(jnp.array(1.0)), mbd.State(0.0, jnp.ones(1), jnp.ones(1))
+    system, start = Oscillator(np.array(1.0)), mbd.State(0.0, np.ones(1), np.ones(1))
     sensors = {
         "push": lambda sample: sample.acceleration,
         "turns": identify.Unwrapped(lambda sample: sample.q),
