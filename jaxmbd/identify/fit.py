@@ -244,10 +244,10 @@ def _guided_too(
     """The better one of this result and that of guided shooting from the guess."""
     try:
         guided = with_guide(problem)
-    except ValueError:  # no sensor can pull
+        z = _guided(guided, guess, GuidedShooting(), solver, monitor.progress, monitor.label)
+        other, _ = _search(problem, z, solver, tolerance, monitor)
+    except ValueError:  # no sensor can pull, or the pulled simulation fails at the guess
         return found
-    z = _guided(guided, guess, GuidedShooting(), solver, monitor.progress, monitor.label)
-    other, _ = _search(problem, z, solver, tolerance, monitor)
     better, worse = (other, found) if other.rms < found.rms else (found, other)
     return better._replace(
         iterations=better.iterations + worse.iterations, first_residuals=found.first_residuals

@@ -23,8 +23,8 @@ from .sample import Sample, SavedMotion
 from .sensors import Sensor
 from .shooting import AbstractShooting, Parts
 
-# Readings that nearly depend on each other share what they ask for, since each may be off by this
-# share of the variance that it would have if every coordinate varied alike.
+# Added to J A J^T, relative to its diagonal: readings that nearly depend on each other then share
+# what they ask for.
 _SHARED = 1e-3
 
 # Rates of the stages by default: times the sampling rate, and divided by the duration.
@@ -133,6 +133,8 @@ class Guide(eqx.Module):
             y, present = (x[np.array(self.columns)] for x in wanted)
             r = jnp.where(present, y - read(stepper.system, state.t, state.q, state.v, state.z), 0)
             pulled = self._pulled(stepper.system, state, read, r, present, dt)
+            # What a scheme remembers is of the state before the correction.
+            pulled = stepper.enforcement.anew(stepper.problem(pulled), pulled)
             return stepper.step(pulled, dt, control), saved(state)
 
         last, before = jax.lax.scan(step, stepper.init(start, check=False), length=steps)
@@ -142,7 +144,7 @@ class Guide(eqx.Module):
         """The state after the correction. Derivatives take the gains as constants, which is right
         where there is nothing to correct."""
         fixed, at = stop_gradient((system, (state.t, state.q, state.v, state.z)))
-        of_q, of_v = _gains(fixed, at, read, present, np.array(self.position), self.velocity)
+        of_q, of_v = _gains(fixed, at, read, present, self.position, self.velocity)
         decay = jnp.exp(-self.rate.astype(r.dtype) * dt)
         off = r[np.array(self.position, int)]
         dp, kick = (1 - decay**2) * (off @ of_q), (1 - decay) ** 2 / dt * (off @ of_q)

@@ -292,9 +292,12 @@ def _linearised(fn, y, args):
     """The residuals of a vector y, their Jacobian and `aux`."""
     residuals, unravel = fn
     if hasattr(residuals, "jacobian"):
-        return residuals.jacobian(unravel(y), args)
-    J, r = forward_jacobian(with_value(lambda y: residuals(unravel(y), args)), y)
-    return r, J, None
+        r, J, aux = residuals.jacobian(unravel(y), args)
+    else:
+        J, r = forward_jacobian(with_value(lambda y: residuals(unravel(y), args)), y)
+        aux = None
+    # A search must not end where derivatives overflow. It turns back from such a point.
+    return jnp.where(jnp.all(jnp.isfinite(J)), r, jnp.nan), J, aux
 
 
 class _Scaled(eqx.Module):

@@ -1,5 +1,6 @@
 """Searches from bad guesses, the check of a model before them, and the error of the step."""
 
+import diffrax
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -77,12 +78,15 @@ def test_gains_move_readings_along_constraints():
 
 
 @slow
-def test_deviations_decay_at_the_rate():
+@pytest.mark.parametrize(
+    "method, scheme", [(mbd.VelocityImpulse(), None), (mbd.UdwadiaKalaba(), diffrax.Tsit5())]
+)
+def test_deviations_decay_at_the_rate(method, scheme):
     """Of a free mass, whose deviations (e, e') follow powers of a matrix with a double eigenvalue
     exp(-kappa h)."""
     guess, record = at(1e-9, start=1.5, times=np.linspace(0, 1, 11))
     record = Record(record.time, np.ones(11), record.start, weights=1.0)
-    options = SimulationOptions(0.05, mbd.VelocityImpulse(), None)
+    options = SimulationOptions(0.05, method, scheme)
     problem = make_problem(oscillator, guess, record, POSITION, options)
     kappa, h = 4.0, 0.05
     place = lambda p: p.residuals.simulation.guide.rate  # noqa: E731

@@ -6,6 +6,7 @@ import math
 import identify_air_track as track
 import identify_pendulum as pendulum
 import identify_spring_damper as crank
+import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.integrate
@@ -52,6 +53,18 @@ def test_fit_of_a_line_is_linear_regression():
         least_squares(line, guess, (x, np.full(50, np.nan)), **QUIET)
     with pytest.raises(ValueError, match="2 measurements cannot determine 2 parameters"):
         least_squares(line, guess, (x[:2], y[:2]), **QUIET)
+
+
+def overflowing(p, scale):
+    """Without derivatives beyond 1.2, where steps from -1 lead."""
+    return scale * jnp.arctan(p - 1) + jnp.where(p > 1.2, jnp.sqrt(0 * p), 0.0)
+
+
+@pytest.mark.slow
+def test_search_turns_back_where_derivatives_overflow():
+    found = least_squares(overflowing, np.array(-1.0), np.array([1.0, 2.0]), **QUIET)
+    assert succeeded(found.result)
+    np.testing.assert_allclose(found.value, 1.0, atol=1e-6)
 
 
 # One heavy and one light cart, so that nothing is symmetric by accident.
