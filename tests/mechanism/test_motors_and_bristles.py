@@ -3,6 +3,7 @@
 import diffrax
 import equinox as eqx
 import helpers as h
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from scipy.linalg import expm
 
 import jaxmbd as mbd
 from jaxmbd import identify
+from jaxmbd._results import succeeded
 
 RESISTANCE, INDUCTANCE, CONSTANT, GEAR, INERTIA, ROTOR = 2.0, 1e-2, 0.05, 10.0, 0.02, 1e-5
 SEAL = dict(dry=1.0, static=1.5, speed=1e-3, stiffness=1e5, damping=316.0, viscous=0.4)
