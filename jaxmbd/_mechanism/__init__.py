@@ -21,6 +21,7 @@ from .couplings import Gear as Gear
 from .couplings import PrescribedMotion as PrescribedMotion
 from .couplings import RackAndPinion as RackAndPinion
 from .drive_functions import Driven as Driven
+from .drive_functions import WithDrives as WithDrives
 from .drive_functions import drive_functions as drive_functions
 from .drive_functions import with_drives as with_drives
 from .element import AbstractConnector as AbstractConnector

@@ -79,7 +79,7 @@ class Driven(NamedTuple):
     angles: np.ndarray
 
 
-class _WithDrives(AbstractSystem):
+class WithDrives(AbstractSystem):
     """A system with a row for each drive, which is a function of q."""
 
     system: AbstractSystem
@@ -125,4 +125,4 @@ def with_drives(
     t = jax.ShapeDtypeStruct((), q.dtype)
     count = jax.eval_shape(system.constraint, q, t).size
     places = count + np.arange(len(functions))
-    return Driven(_WithDrives(system, functions), np.arange(count), places, np.array(angles))
+    return Driven(WithDrives(system, functions), np.arange(count), places, np.array(angles))

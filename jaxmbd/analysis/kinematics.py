@@ -1,6 +1,5 @@
 """Positions, velocities and accelerations of driven mechanisms."""
 
-from collections.abc import Callable
 from typing import Annotated, Any, NamedTuple
 
 import equinox as eqx
@@ -13,7 +12,7 @@ from .._checks import check_no_nan, check_system, with_dtype
 from .._compiler import array_namespace, broadcast, picked, to_jax, tree_where, without_tangents
 from .._equations import equations
 from .._inputs import Numbers, at_least, checked, finite, positive
-from .._mechanism import drive_functions
+from .._mechanism import WithDrives, drive_functions
 from .._printed import counted, in_a_line, judged, printed, span
 from .._raising import raise_failure
 from .._results import RESULTS, first_failure, succeeded
@@ -83,21 +82,13 @@ class Kinematics(AbstractStates):
         return to_jax(orientation != xp.concatenate([orientation[:1], orientation[:-1]]))
 
 
-class _Driven(AbstractSystem):
+class _Driven(WithDrives):
     """A system with rows x(q) - (value + rate s + acceleration s^2 / 2) for its drives, at the time
     s = 0 of the rows, while the time of the system stands still. Without drives s is its time."""
 
-    system: AbstractSystem
-    drives: tuple[Callable[[Any], Any], ...]
     angles: tuple[bool, ...] = eqx.field(static=True)
     t: Float[Array, ""]
     target: Float[Array, "3 drives"]
-
-    def mass_matrix(self, q):
-        return self.system.mass_matrix(q)
-
-    def force(self, t, q, v, u):
-        return jnp.zeros_like(v)
 
     def constraint(self, q, t):
         if not self.drives:
@@ -109,16 +100,6 @@ class _Driven(AbstractSystem):
         whole = jnp.round(jax.lax.stop_gradient(x) / (2 * np.pi))
         turns = jnp.where(np.asarray(self.angles), whole, 0.0)
         return jnp.concatenate([own, x - 2 * np.pi * turns])
-
-    @property
-    def coordinates(self):
-        return self.system.coordinates
-
-    def qdot(self, q, v):
-        return self.system.qdot(q, v)
-
-    def retract(self, q, dp):
-        return self.system.retract(q, dp)
 
 
 class _Pose(NamedTuple):

@@ -18,7 +18,7 @@ from .._step import Stepper
 from .._system import AbstractSystem, State
 from .._types import RealScalarLike, Scalar
 from .instruments import Unwrapped, chain
-from .record import Record
+from .record import Record, between
 from .sample import Sample, SavedMotion
 from .sensors import Sensor
 from .shooting import AbstractShooting, Parts
@@ -88,12 +88,10 @@ class Target(NamedTuple):
 
 def target(parts: Parts, k: Array, t: Scalar) -> Target:
     """The measurements of part k at a time, linear between samples."""
-    time, y, weights = parts.time[k], parts.measured[k], parts.weights[k]
-    i = jnp.clip(jnp.searchsorted(time, t, side="right"), 1, time.shape[0] - 1)
-    span = time[i] - time[i - 1]
-    s = jnp.clip((t - time[i - 1]) / jnp.where(span > 0, span, 1.0), 0.0, 1.0)
-    present = (weights[i - 1] > 0) & (weights[i] > 0)
-    return Target(jnp.where(present, (1 - s) * y[i - 1] + s * y[i], 0.0), present)
+    y, weights = parts.measured[k], parts.weights[k]
+    i, s = between(parts.time[k], t)
+    present = (weights[i] > 0) & (weights[i + 1] > 0)
+    return Target(jnp.where(present, y[i] + s * (y[i + 1] - y[i]), 0.0), present)
 
 
 class Guide(eqx.Module):

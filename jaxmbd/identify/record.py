@@ -6,13 +6,13 @@ from typing import Annotated, Any
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 
 from .._compiler import to_jax
 from .._inputs import checked, positive, shown
 from .._printed import counted, printed, span
 from .._system import AbstractSystem, State
-from .._types import Control
+from .._types import Control, Scalar
 
 
 class MeasuredInput(eqx.Module):
@@ -45,11 +45,16 @@ class MeasuredInput(eqx.Module):
         t = jnp.asarray(t, q.dtype)
         if len(times) == 1:
             return values[0]
-        i = jnp.clip(jnp.searchsorted(times, t, side="right") - 1, 0, len(times) - 2)
-        # The last time may be repeated, to give records of different length the same shape.
-        length = times[i + 1] - times[i]
-        s = jnp.clip((t - times[i]) / jnp.where(length > 0, length, 1.0), 0.0, 1.0)
+        i, s = between(times, t)
         return values[i] + s * (values[i + 1] - values[i])
+
+
+def between(times: Float[Array, " n"], t: Scalar) -> tuple[Int[Array, ""], Scalar]:
+    """The sample i before a time, and how far it is on the way to the next one, from 0 to 1."""
+    i = jnp.clip(jnp.searchsorted(times, t, side="right") - 1, 0, len(times) - 2)
+    # The last time may be repeated, to give records of different length the same shape.
+    length = times[i + 1] - times[i]
+    return i, jnp.clip((t - times[i]) / jnp.where(length > 0, length, 1.0), 0.0, 1.0)
 
 
 @checked
