@@ -94,6 +94,8 @@ class Slice(NamedTuple):
         return first[(x[first] < around[:-2]) & (x[first] < around[2:])]
 
     def __str__(self) -> str:
+        if np.all(np.isnan(self.rms)):
+            return "all simulations failed"
         places = " and ".join(f"{x:.4g}" for x in self.value[self.minima])
         return f"rms {np.nanmin(self.rms):.3g} to {np.nanmax(self.rms):.3g}, lowest at {places}"
 
@@ -123,10 +125,13 @@ class ModelCheck(NamedTuple):
         ]
         rows += [f"{name}: {error}" for name, error in self.beside.items()]
         several = ", ".join(f"{name} ({len(self.slices[name].minima)})" for name in self.multimodal)
+        failed = [name for name, along in self.slices.items() if np.any(np.isnan(along.rms))]
         if several:
             rows.append(f"local minima: several along {several}: use `GuidedShooting()`")
-        elif self.slices:
+        elif self.slices and not failed:
             rows.append("local minima: one along each parameter")
+        if failed:
+            rows.append(f"simulations failed along {', '.join(failed)}, where no minimum is seen")
         return "\n".join(rows)
 
 

@@ -5,7 +5,6 @@ from typing import Annotated, NamedTuple
 
 import diffrax
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
@@ -14,7 +13,7 @@ from .._inputs import checked, positive
 from .._methods import AbstractEnforcement, UdwadiaKalaba
 from .._printed import counted, printed
 from .._progress import says_when_compiling
-from .._results import RESULTS, succeeded
+from .._results import RESULTS, code, succeeded, verdict
 from .._system import AbstractSystem
 from .problem import FitProblem, SimulationOptions, make_problem
 from .record import Record
@@ -114,7 +113,7 @@ def prediction_of(problem: FitProblem, found: PartMotion) -> Prediction:
     verdicts: list[RESULTS] = [RESULTS.successful] * len(problem.records)
     for k, (record, (begin, end)) in enumerate(zip(*partition[:2], strict=True)):
         readings[record].append(of_parts[k, : end - begin])
-        result = jax.tree.map(lambda x, k=k: np.asarray(x)[k], found.result)
+        result = verdict(np.asarray(code(found.result))[k])
         if succeeded(verdicts[record]):
             verdicts[record] = result
     return Prediction(

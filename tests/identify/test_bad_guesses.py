@@ -186,6 +186,21 @@ def test_slices_and_other_models():
     assert len(axes) == 1 and axes[0].get_xlabel() == "omega"
 
 
+class Exploding(Oscillator):
+    def force(self, t, q, v, u):
+        return self.omega * q**3
+
+
+@slow
+def test_failed_simulations_are_told_with_their_reason():
+    guess, record = at(5.0)
+    exploding = lambda values: Exploding(jnp.asarray(values["omega"]))  # noqa: E731
+    arguments = (exploding, guess, record, POSITION)
+    told = str(identify.check_model(*arguments, dt=0.02, points=3, **QUIET))
+    assert "not known, since a simulation failed: A state or a parameter became NaN" in told
+    assert "simulations failed along omega" in told and "one along each" not in told
+
+
 @slow
 def test_estimates_begin_another_fit():
     guess, record = at(0.99 * OMEGA, noise=NOISE)
