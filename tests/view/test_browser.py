@@ -159,13 +159,19 @@ def test_arrow_keys_step_through_time_and_leave_the_camera(alone):
         assert alone.evaluate("jaxmbd.camera.position") == before
 
 
+def green(tab):
+    """How many pixels show the second motion. Nothing else in the picture is green."""
+    r, g, b = np.moveaxis(picture(tab), -1, 0)
+    return np.sum((g > r + 10) & (g > b + 2))
+
+
 def test_overlaid_motions_are_shown_and_hidden(alone):
-    hidden = picture(alone)
+    # Colours and not differences: viser renders coarser, all edges too, where frames are slow.
+    assert green(alone) == 0
     alone.locator("#jx-run-1").set_checked(True)
-    both = picture(alone)
-    assert np.mean(np.any(hidden != both, axis=2)) > 0.002
+    assert green(alone) > 1000
     alone.locator("#jx-run-1").set_checked(False)
-    assert np.mean(np.any(hidden != picture(alone), axis=2)) < 0.002
+    assert green(alone) == 0
 
 
 def test_a_click_tells_name_and_numbers(alone):
