@@ -4,6 +4,7 @@
 (() => {
   "use strict";
 
+  const { decode, element, ticks, written, roomy, stroke } = jaxmbdParts;
   const RealWorker = window.Worker;
   let client = null; // the connection of viser's client
   let data = null; // the decoded content
@@ -86,31 +87,6 @@
     connected = true;
     applyGroups();
     draw();
-  }
-
-  // --- content ---------------------------------------------------------------------------------
-
-  const kinds = {
-    "<f4": Float32Array, "<f8": Float64Array, "|u1": Uint8Array, "<u2": Uint16Array,
-    "<u4": Uint32Array, "|i1": Int8Array, "<i2": Int16Array, "<i4": Int32Array,
-  };
-
-  async function decode(text) {
-    const binary = Uint8Array.from(atob(text), (c) => c.charCodeAt(0));
-    const stream = new Blob([binary]).stream().pipeThrough(new DecompressionStream("gzip"));
-    const buffer = await new Response(stream).arrayBuffer();
-    const length = new DataView(buffer).getUint32(0, true);
-    const header = JSON.parse(new TextDecoder().decode(new Uint8Array(buffer, 4, length)));
-    const arrays = header.arrays.map(
-      ([kind, start, count]) => new kinds[kind](buffer, 4 + length + start, count),
-    );
-    const fill = (x) => {
-      if (Array.isArray(x)) return x.map(fill);
-      if (x === null || typeof x !== "object") return x;
-      if ("__array__" in x) return arrays[x.__array__];
-      return Object.fromEntries(Object.entries(x).map(([k, v]) => [k, fill(v)]));
-    };
-    return fill(header);
   }
 
   // --- the state of the page ---------------------------------------------------------------------
@@ -315,16 +291,6 @@
   // --- controls ------------------------------------------------------------------------------------
 
   const ui = {};
-  const element = (tag, attributes = {}, ...children) => {
-    const node = document.createElement(tag);
-    for (const [name, value] of Object.entries(attributes)) {
-      if (name.startsWith("on")) node.addEventListener(name.slice(2), value);
-      else if (name in node) node[name] = value;
-      else node.setAttribute(name, value);
-    }
-    node.append(...children);
-    return node;
-  };
   const select = (attributes, options) => element(
     "select", attributes, ...options.map(([value, text]) => element("option", { value }, text)),
   );
@@ -587,20 +553,6 @@
     });
   }
 
-  function ticks(low, high, count) {
-    const raw = (high - low) / count, power = 10 ** Math.floor(Math.log10(raw));
-    const step = [1, 2, 5, 10].map((k) => k * power).find((s) => s >= raw);
-    const out = [];
-    for (let x = Math.ceil(low / step) * step; x <= high + 1e-9 * step; x += step) out.push(x);
-    return [out, Math.max(0, -Math.floor(Math.log10(step) + 1e-9))];
-  }
-
-  function stroke(g, points) {
-    g.beginPath();
-    for (const [x, y] of points) g.lineTo(x, y);
-    g.stroke();
-  }
-
   function drawCurves(width, height, ratio) {
     const curves = shownCurves();
     const picture = document.createElement("canvas");
@@ -615,10 +567,7 @@
         if (y > high) high = y;
       }
     }
-    if (!(high >= low)) [low, high] = [0, 1];
-    const least = 1e-6 * Math.max(Math.abs(low), Math.abs(high), 1e-3);
-    const room = Math.max(0.06 * (high - low), least);
-    [low, high] = [low - room, high + room];
+    [low, high] = roomy(low, high);
     const x = (t) => plot.left + ((t - data.start) / (data.end - data.start)) * (width - plot.left - plot.right);
     const y = (v) => height - plot.bottom - ((v - low) / (high - low)) * (height - plot.top - plot.bottom);
     g.font = "11px system-ui, sans-serif";
@@ -630,8 +579,7 @@
     g.textBaseline = "middle";
     for (const v of ys) {
       stroke(g, [[plot.left, y(v)], [width - plot.right, y(v)]]);
-      const big = Math.max(Math.abs(low), Math.abs(high)) >= 1e5 || digits > 5;
-      g.fillText(big ? v.toExponential(1) : v.toFixed(digits), plot.left - 5, y(v));
+      g.fillText(written(v, low, high, digits), plot.left - 5, y(v));
     }
     g.textAlign = "center";
     g.textBaseline = "top";

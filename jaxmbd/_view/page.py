@@ -1,19 +1,16 @@
 """The page: the client of viser, the scene, the motions, and the controls of `page.js`."""
 
-import base64
 import contextlib
-import gzip
 import html
 import io
-import json
 import pathlib
 import socket
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from jaxtyping import ArrayLike
 
+from .._pages import Content, embedded
 from .run import Run
 from .scene import WORLD, Extent, Figure
 
@@ -37,32 +34,6 @@ def viser() -> ModuleType:
 _HERE = pathlib.Path(__file__).parent
 # The longest arrow of most pictures, as a fraction of the scene.
 _ARROW = 0.25
-
-
-class Content:
-    """A JSON header with arrays kept apart as bytes."""
-
-    def __init__(self):
-        self.arrays: list[np.ndarray] = []
-
-    def add(self, array: ArrayLike, dtype: str = "<f4") -> dict[str, int]:
-        """Keep an array and return what stands for it in the header."""
-        self.arrays.append(np.ascontiguousarray(array, dtype))
-        return {"__array__": len(self.arrays) - 1}
-
-    def encoded(self, header: Header) -> str:
-        """Header and arrays as base64 of a gzip of: the length of the header as four bytes, the
-        header, and the arrays, all filled up to multiples of 8 bytes."""
-        table, start, pieces = [], 0, []
-        for array in self.arrays:
-            data = array.tobytes()
-            table.append([array.dtype.str, start, array.size])
-            pieces.append(data + bytes(-len(data) % 8))
-            start += len(pieces[-1])
-        text = json.dumps(header | {"arrays": table}, separators=(",", ":")).encode()
-        text += b" " * (-(len(text) + 4) % 8)
-        whole = len(text).to_bytes(4, "little") + text + b"".join(pieces)
-        return base64.b64encode(gzip.compress(whole, 9, mtime=0)).decode()
 
 
 def scene_messages(server: "ViserServer", content: Content) -> list[Header]:
@@ -218,11 +189,7 @@ def page(content: Content, header: Header, title: str) -> str:
         )
     text = client.read_text(encoding="utf-8")
     style, script = ((_HERE / f"page.{end}").read_text(encoding="utf-8") for end in ("css", "js"))
-    own = (
-        f"<style>{style}</style>"
-        f'<script type="text/plain" id="jaxmbd-content">{content.encoded(header)}</script>'
-        f"<script>{script}</script>"
-    )
+    own = embedded(content, header, style, script)
     text = text.replace("<title>Viser</title>", f"<title>{html.escape(title)}</title>", 1)
     # Before viser's client starts, since the page stands in for its server.
     return text.replace("<head>", "<head><!-- jaxmbd -->" + own, 1)

@@ -1,10 +1,5 @@
 """`view`: mechanisms and motions in the browser."""
 
-import html
-import http.server
-import pathlib
-import threading
-import webbrowser
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Annotated, Any
 
@@ -12,10 +7,11 @@ import numpy as np
 
 from .._inputs import checked, positive
 from .._mechanism import GROUND, Mechanism
+from .._pages import AbstractPage, Content
+from .._printed import printed
 from .._step import Stepper
 from .live import Live
 from .page import (
-    Content,
     header_of,
     page,
     quiet_server,
@@ -120,7 +116,8 @@ def view(
     return Page(page(content, header, title or "jaxmbd"), times, [run.name for run in runs])
 
 
-class Page:
+@printed
+class Page(AbstractPage):
     """A page with a mechanism and its motions, from `view`.
 
     **Fields:** `html`: the page as text. `times` of its pictures [s]. `runs`: names of the motions.
@@ -128,65 +125,7 @@ class Page:
 
     def __init__(self, text: str, times: np.ndarray, runs: list[str]):
         self.html, self.times, self.runs = text, times, runs
-        self._server: http.server.ThreadingHTTPServer | None = None
 
-    def save(self, path: str | pathlib.Path) -> pathlib.Path:
-        """Write the page as one file, which opens without a network, and return its path.
-
-        **Raises:** `ValueError` for a folder that is not there, and for another ending than
-        .html."""
-        path = pathlib.Path(path)
-        if path.suffix.lower() not in (".html", ".htm"):
-            raise ValueError(f"Argument `path` must end in .html, but is {str(path)!r}.")
-        if not path.parent.is_dir():
-            raise ValueError(
-                "Argument `path` must lie in a folder that is there, but "
-                f"{str(path.parent)!r} is none."
-            )
-        path.write_text(self.html, encoding="utf-8")
-        return path
-
-    def serve(self, port: int = 0) -> str:
-        """Serve the page to this machine and return its address. `port` 0 takes a free one."""
-        if self._server is None:
-            data = self.html.encode()
-
-            class Handler(http.server.BaseHTTPRequestHandler):
-                def do_GET(self):
-                    self.send_response(200)
-                    self.send_header("Content-Type", "text/html; charset=utf-8")
-                    self.send_header("Content-Length", str(len(data)))
-                    self.end_headers()
-                    self.wfile.write(data)
-
-                def log_message(self, format, *args):
-                    del format, args
-
-            self._server = http.server.ThreadingHTTPServer(("127.0.0.1", port), Handler)
-            threading.Thread(target=self._server.serve_forever, daemon=True).start()
-        return f"http://127.0.0.1:{self._server.server_address[1]}"
-
-    def show(self, port: int = 0) -> str:
-        """Serve the page, open it in the browser, and return its address. It is served until
-        `close`, or until Python ends."""
-        address = self.serve(port)
-        webbrowser.open(address)
-        return address
-
-    def close(self) -> None:
-        """Stop serving."""
-        if self._server is not None:
-            self._server.shutdown()
-            self._server.server_close()
-            self._server = None
-
-    def _repr_html_(self) -> str:
-        content = html.escape(self.html, quote=True)
-        return (
-            f'<iframe srcdoc="{content}" style="width:100%;height:560px;border:0" '
-            'allow="fullscreen"></iframe>'
-        )
-
-    def __repr__(self) -> str:
+    def __str__(self) -> str:
         span = f"{self.times[0]:.6g} to {self.times[-1]:.6g} s"
         return f"Page of {self.runs}, {span}, {len(self.html) / 1e6:.2f} MB: `save`, or `show`."

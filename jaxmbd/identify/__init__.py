@@ -50,6 +50,8 @@ from .prediction import predict as predict
 from .record import Clock as Clock
 from .record import MeasuredInput as MeasuredInput
 from .record import Record as Record
+from .report import Report as Report
+from .report import report as report
 from .residuals import AbstractLoss as AbstractLoss
 from .residuals import Cauchy as Cauchy
 from .residuals import Huber as Huber

@@ -139,7 +139,7 @@ class ColumnTest(NamedTuple):
 
     **Fields:**
 
-    - `rms`: the root mean square, in the units of the measurement.
+    - `rms`: the root mean square, in the units of the measurement; NaN if nothing was measured.
     - `mean`: the p-value of a mean of 0.
     - `white`: the p-value of no correlation over 20 samples (Ljung and Box, 1978).
     - `normal`: the p-value of a normal distribution (Jarque and Bera, 1980).
@@ -156,6 +156,8 @@ class ColumnTest(NamedTuple):
     correlation: float
 
     def __str__(self) -> str:
+        if np.isnan(self.rms):
+            return "nothing was measured"
         said = [f"rms {self.rms:.4g}"]
         if self.mean < _LEVEL:
             said.append("mean not 0")
@@ -168,26 +170,31 @@ class ColumnTest(NamedTuple):
         return ", ".join(said) + ("" if len(said) > 1 else ", like noise")
 
 
+def autocorrelation(residuals: Sequence[np.ndarray], lags: int) -> list[float]:
+    """The autocorrelations of residuals, an array for each record, for 1 to `lags` samples. Only
+    samples of the same record are multiplied."""
+    every = np.concatenate(residuals)
+    off = every - every.mean()
+    total = len(every) * np.mean(off**2)
+    parts = np.split(off, np.cumsum([len(r) for r in residuals])[:-1])
+    return [
+        sum(float(part[k:] @ part[: len(part) - k]) for part in parts if len(part) > k) / total
+        for k in range(1, lags + 1)
+    ]
+
+
 def column_test(residuals: Sequence[np.ndarray]) -> ColumnTest:
     """Test the residuals of one column: an array for each record, in the order of time."""
     import scipy.stats  # takes longer to import than the rest of the package
 
-    every = np.concatenate(residuals)
-    rms = float(np.sqrt(np.mean(every**2)))
+    every = np.concatenate([np.zeros(0), *residuals])
     n = len(every)
+    rms = float(np.sqrt(np.mean(every**2))) if n else np.nan
     if n < 8 or rms == 0:
         return ColumnTest(rms, 1.0, 1.0, 1.0, 0, 1.0)
-    off = every - every.mean()
-    variance = np.mean(off**2)
     lags = min(_LAGS, n // 4)
-    # Only samples of the same record are multiplied.
-    parts = np.split(off, np.cumsum([len(r) for r in residuals])[:-1])
-    longest = max(len(part) for part in parts)
-    rho = [
-        sum(float(part[k:] @ part[: len(part) - k]) for part in parts if len(part) > k)
-        / (n * variance)
-        for k in range(1, max(lags + 1, min(longest, 1000)))
-    ]
+    longest = max(map(len, residuals))
+    rho = autocorrelation(residuals, max(lags, min(longest, 1000) - 1))
     box = n * (n + 2) * sum(r**2 / (n - k) for k, r in enumerate(rho[:lags], 1))
     first_negative = next((i for i, r in enumerate(rho) if r < 0), len(rho))
     median = np.median(every)

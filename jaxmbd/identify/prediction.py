@@ -52,11 +52,14 @@ class Prediction(NamedTuple):
 
     @property
     def rms(self) -> dict[str, float]:
-        """Root mean square error of each column, in its own unit, over all records."""
-        return {
-            label: float(np.sqrt(np.nanmean(np.concatenate([e[:, j] for e in self.errors]) ** 2)))
-            for j, label in enumerate(self.labels)
-        }
+        """Root mean square error of each column, in its own unit, over all records; NaN for columns
+        of which nothing was measured."""
+        rows = np.concatenate(self.errors)
+        there = ~np.isnan(rows)
+        squares, count = np.sum(np.where(there, rows, 0.0) ** 2, axis=0), there.sum(axis=0)
+        with np.errstate(invalid="ignore"):
+            found = np.sqrt(squares / count)
+        return dict(zip(self.labels, found.tolist(), strict=True))
 
     @property
     def successful(self) -> bool:
