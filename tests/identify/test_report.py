@@ -24,10 +24,10 @@ T = np.linspace(0.0, 1.0, 240)
 STRANGE = '<script>"&'
 
 
-def fall(name, q=1.0, v=0.5, time=T):
+def fall(name, q=1.0, v=0.5, time=T, gap=0.15):
     """A noisy fall with gravity 9 and samples that miss."""
     measured = q + v * time - 4.5 * time**2 + SIZE * RNG.normal(size=len(time))
-    missing = (time > 0.3) & (time < 0.45)
+    missing = (time > 0.3) & (time < 0.3 + gap)
     measured[missing] = np.nan
     weights = np.where(missing, 0.0, 1 / SIZE)
     return Record(time, measured, state(q, v), weights=weights, name=name)
@@ -92,6 +92,17 @@ def test_bands_of_a_linear_model(found, unseen):
     other = found.predict(list(unseen.records), values={"gravity": 8.0})
     _, none = bands_of(found, other)
     assert none.spread is None and "not the predictions" in none.why
+
+
+@pytest.mark.slow
+def test_bands_from_the_jacobian_of_the_search():
+    """Of known starts without gaps: t s tau^2 / |tau^2 w|, with records of different length."""
+    found = fit([fall("long", gap=0.0), fall("short", time=T[:100], gap=0.0)])
+    bands, _ = bands_of(found, None)
+    size = np.linalg.norm(np.append(T, T[:100]) ** 2 / SIZE)
+    expected = scipy.stats.t.ppf(0.975, 339) * found.noise * T**2 / size
+    for spread in bands.spread:
+        np.testing.assert_allclose(spread[:, 0], expected[: len(spread)], rtol=1e-6, atol=1e-14)
 
 
 @pytest.mark.slow
@@ -182,6 +193,70 @@ def test_charts_in_a_browser(page, tmp_path):
         assert tab.evaluate("jaxmbdReport.charts[0].group.span") == [0, 1]
         browser.close()
     assert errors == []
+
+
+@pytest.mark.slow
+def test_the_measured_motion_is_shown_where_it_differs():
+    """An elastic pendulum of two bodies in a plane: with half the stiffness the prediction is off,
+    and the pulled motion is near the truth, also where no sensor looks."""
+    rod = mbd.Inertia.box(size=[0.05, 0.05, 0.5], mass=1.0)
+    upper = mbd.Body("upper", rod, position=[0.0, 0.0, -0.25])
+    lower = mbd.Body("lower", rod, position=[0.0, 0.0, -0.75])
+    y = [0.0, 1.0, 0.0]
+    hinge = mbd.Revolute("hinge", "ground", upper, point=[0.0, 0.0, 0.0], axis=y)
+    elbow = mbd.Revolute("elbow", upper, lower, point=[0.0, 0.0, -0.5], axis=y)
+
+    def build(values):
+        spring = mbd.forces.CoordinateSpring(
+            "spring", mbd.OfJoint(elbow), stiffness=values["stiffness"], rest=0.5
+        )
+        return mbd.Mechanism([upper, lower], [hinge, elbow], [spring])
+
+    sensors = {"hinge": identify.JointPosition("hinge")}
+    options = dict(dt=0.01, enforcement=mbd.VelocityImpulse(), **QUIET)
+    true = build({"stiffness": to_jax(20.0)})
+    time = np.linspace(0.0, 0.8, 41)
+    empty = Record(time, np.zeros(41), true.state(), weights=np.full(41, 1e3))
+    both = {**sensors, "elbow": identify.JointPosition("elbow")}
+    wide = Record(time, np.zeros((41, 2)), true.state())
+    truth = identify.predict(true, wide, both, **options).readings[0]
+    record = eqx.tree_at(lambda r: r.measured, empty, truth[:, :1])
+    off = identify.fit(
+        build,
+        {"stiffness": identify.Parameter(10.0, identify.Bounded(5.0, 12.0))},
+        record,
+        sensors,
+        shooting=identify.SingleShooting(),
+        **options,
+    )
+    seen = {}
+
+    def view(mechanism, motions):
+        seen.update(motions)
+        return identify.Report("<b>'motion'</b>", "", ())
+
+    page = identify.report(off, view=view)
+    assert "iframe" in page.html and "&lt;b&gt;&#x27;motion&#x27;" in page.html
+    assert "pulled towards the readings of hinge" in page.html
+    path = lambda name, joint: np.asarray(  # noqa: E731
+        mbd.reports.joint_path(off.system, seen[name], joint)
+    )[:, 0]
+    at = np.isin(np.round(np.asarray(seen["measured"].t), 6), np.round(time, 6))
+    errors = [
+        [np.sqrt(np.mean((path(name, joint)[at] - truth[:, j]) ** 2)) for name in seen]
+        for j, joint in enumerate(("hinge", "elbow"))
+    ]
+    assert list(seen) == ["predicted", "measured"]
+    # The pulled motion lags by about a sample; the elbow follows the hinge and the wrong model.
+    assert errors[0][1] < 0.5 * errors[0][0] and errors[1][1] < errors[1][0], errors
+    assert f"<td>{errors[0][0]:.3g}</td>" in page.html
+
+
+@pytest.mark.slow
+def test_where_no_motion_can_be_shown_the_reason_is(found):
+    page = identify.report(found, view=mbd.view)
+    assert "Falling is no mechanism" in page.html and "iframe title" not in page.html
+    check_refused(lambda: identify.report(found, view=mbd.view, record="no"), "There is no record")
 
 
 # Blue and orange pixels of each chart.

@@ -91,7 +91,9 @@ def bands_of(estimate: Estimate, unseen: Prediction | None) -> tuple[Bands, Band
     stated = problem.states_noise
     own = tuple(factor * _noise(record, noise, stated) for record in problem.records)
     fitted, found = Bands(None, own, stated, _NO_SLOPES), None
-    slopes, weights, loss_slope = map(np.asarray, _slopes(problem, estimate.z))
+    slopes, weights, loss_slope = _known_slopes(estimate) or map(
+        np.asarray, _slopes(problem, estimate.z)
+    )
     if np.all(np.isfinite(slopes)):
         found = _spread(estimate, slopes, weights, loss_slope)
         count = weights.size
@@ -126,6 +128,23 @@ def _noise(record: Any, noise: np.ndarray, stated: bool) -> np.ndarray:
     weights = np.where(record.weights > 0, record.weights, np.nan)
     middle = np.array([np.median(x[~np.isnan(x)]) if np.any(x > 0) else 1.0 for x in weights.T])
     return (1.0 if stated else noise) / np.where(np.isnan(weights), middle, weights)
+
+
+def _known_slopes(estimate: Estimate) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
+    """What `_slopes` gives, from the Jacobian of the search, which saves to compile another one;
+    `None` if that lacks something."""
+    problem, sens = estimate.problem, estimate.sensitivity
+    if problem.size > problem.residuals.parameters.size:
+        return None  # the starts are eliminated in it
+    if not isinstance(problem.residuals.loss, Squares):
+        return None
+    if not all(np.all(record.weights > 0) for record in problem.records):
+        return None
+    weights = np.asarray(problem.data.parts.weights)
+    flat = weights.ravel()[:, None]
+    slopes = np.array(sens.jacobian)
+    slopes[: flat.size] /= np.where(flat > 0, flat, 1.0)
+    return slopes, weights, np.ones(flat.size)
 
 
 @eqx.filter_jit

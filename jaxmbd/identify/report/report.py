@@ -1,7 +1,7 @@
 """`report`: a fit as one page for the browser."""
 
 import pathlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from importlib import metadata
 from typing import Any
 
@@ -17,6 +17,7 @@ from ..prediction import Prediction
 from . import sections
 from .bands import LEVEL, Bands, bands_of
 from .findings import FAILED, findings, headline
+from .motion import motion
 
 _HERE = pathlib.Path(__file__).parent
 
@@ -44,6 +45,8 @@ def report(
     unseen: Prediction | None = None,
     check: ModelCheck | None = None,
     reference: Mapping[str, Number] | None = None,
+    view: Callable[..., Any] | None = None,
+    record: str | None = None,
     title: str = "Fit",
 ) -> Report:
     """Make one page of a fit, for a reader who has to decide whether to trust it.
@@ -66,12 +69,15 @@ def report(
     - `unseen`: the prediction of records that were not fitted, `found.predict(others)`.
     - `check`: a `ModelCheck` at the estimate or at the guess.
     - `reference`: name of an entry -> value to compare with, such as a published one.
+    - `view`: `mbd.view`, to show the motion of a mechanism in 3D, with the measured one overlaid;
+      or a function like it, such as `functools.partial(mbd.view, visuals=loaded.visuals)`.
+    - `record`: the name of the record whose motion is shown; default the first.
     - `title`: of the page.
 
     **Returns:** a `Report`.
 
-    **Raises:** `ValueError` for names in `reference` that are no entries, and for `unseen` with
-    other columns.
+    **Raises:** `ValueError` for names in `reference` that are no entries, for a `record` that was
+    not fitted, and for `unseen` with other columns.
     """
     known = {name: float(x) for name, x in (reference or {}).items()}
     strange = set(known) - set(estimate.names)
@@ -108,6 +114,8 @@ def report(
             sections.records(content, series, *pair, "u"),
             "</section>",
         ]
+    if view is not None:
+        body.append(motion(estimate, view, record))
     if check is not None:
         body.append(sections.checked_model(check))
     body.append(_how(estimate))
