@@ -21,6 +21,9 @@ from ..rig import Rig, with_clocks
 # The share of samples that bands are made to contain.
 LEVEL = 0.95
 
+# A share that is so much off says that the noise is another one.
+_SHARE_OFF = 0.05
+
 # A row of derivatives counts as unknown if it has more than this share along directions that the
 # measurements do not determine.
 _LOST = 1e-6
@@ -50,6 +53,13 @@ class Bands(NamedTuple):
     def inside(self, errors: tuple[np.ndarray, ...], k: int, j: int) -> float:
         """The share of the samples of column j of record k that lie inside; NaN without any."""
         return _share(errors[k][:, j], self.whole(k)[:, j])
+
+    def expected(self, errors: tuple[np.ndarray, ...], share: float) -> bool:
+        """Whether such a share of all samples is as far from `LEVEL` as chance explains, or
+        nearly."""
+        count = sum(int(np.isfinite(each).sum()) for each in errors)
+        chance = 3 * np.sqrt(LEVEL * (1 - LEVEL) / max(count, 1))
+        return abs(share - LEVEL) <= max(_SHARE_OFF, chance)
 
     def share(self, errors: tuple[np.ndarray, ...]) -> float:
         """The share of all samples that lie inside."""
@@ -124,9 +134,9 @@ def _column_noise(estimate: Estimate) -> np.ndarray:
 
 def _noise(record: Any, noise: np.ndarray, stated: bool) -> np.ndarray:
     """The standard deviation of the noise of each sample, `(n, m)`. Missing samples have the
-    median one of their column."""
+    median one of their column, NaN where nothing was measured."""
     weights = np.where(record.weights > 0, record.weights, np.nan)
-    middle = np.array([np.median(x[~np.isnan(x)]) if np.any(x > 0) else 1.0 for x in weights.T])
+    middle = np.array([np.median(x[~np.isnan(x)]) if np.any(x > 0) else np.nan for x in weights.T])
     return (1.0 if stated else noise) / np.where(np.isnan(weights), middle, weights)
 
 
@@ -200,7 +210,8 @@ def _of_others(
     problem, fitted = estimate.problem, estimate.problem.residuals.simulation
     options = SimulationOptions(problem.dt, fitted.enforcement, fitted.scheme)
     records = with_clocks(unseen.records, estimate.values)
-    other = make_problem(GivenSystem(estimate.system), {}, records, estimate.sensors, options)
+    rigged = fitted.rig(estimate.values)
+    other = make_problem(GivenSystem(rigged.system), {}, records, rigged.named, options)
     readings = _by_record(other, np.asarray(simulated(other).readings))
     for x, y in zip(readings, unseen.readings, strict=True):
         if not np.all(np.abs(x - y) <= _SAME * np.max(np.abs(x), initial=0.0)):

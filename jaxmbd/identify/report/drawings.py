@@ -9,6 +9,9 @@ import numpy as np
 # Colours of Okabe and Ito (2008), which colour-blind readers can tell apart.
 MEASURED, PREDICTED, REFERENCE, GREY = "#0072b2", "#d55e00", "#009e73", "#8a8f98"
 
+# Intervals are drawn up to this multiple of the estimate.
+_FAR = 2.0
+
 _LEFT, _RIGHT, _TOP, _BOTTOM = 46.0, 10.0, 8.0, 34.0
 
 
@@ -205,7 +208,7 @@ def intervals(
     # A few parameters that are hardly known do not hide the intervals of the others.
     reach = np.max(np.abs(wide), axis=1)
     reach = reach[np.isfinite(reach)]
-    most = 8 * float(np.median(reach)) if len(reach) else 1.0
+    most = min(8 * float(np.median(reach)), _FAR) if len(reach) else 1.0
     low, high = span_of(np.clip([*wide.ravel(), 0.0, *marks.values()], -most, most))
     left = min(30 + 6.3 * max(map(len, names)), 300.0)
     size = 620.0, _TOP + _BOTTOM + 22.0 * len(names)
@@ -223,8 +226,12 @@ def intervals(
             (100 * plain[i], 0.26, MEASURED, "for independent residuals"),
         ):
             title = f"{name}: {a:+.3g} % to {b:+.3g} %, {what}"
-            a, b = np.clip([a, b], 100 * low, 100 * high)
-            drawing.bar(a, b, at - half, at + half, color, title)
+            left, right = max(a, 100 * low), min(b, 100 * high)
+            drawing.bar(left, right, at - half, at + half, color, title)
+            if b > right:
+                drawing.text(drawing.x(right) + 1, drawing.y(at) + 4, "›")
+            if a < left:
+                drawing.text(drawing.x(left) - 1, drawing.y(at) + 4, "‹", "end")
         if i in marks:
             title = f"{name}: reference {reference[name]:.6g}"
             place = float(np.clip(100 * marks[i], 100 * low, 100 * high))

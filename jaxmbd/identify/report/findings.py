@@ -22,8 +22,8 @@ _NOISE_AGREES = 1.3
 _TOLD = 1e-3
 # Estimates so strongly correlated are known in combination rather than one by one.
 _TOGETHER = 0.95
-# A share of samples in the bands that is so much off says that the noise is another one.
-_SHARE_OFF = 0.05
+# With fewer degrees of freedom, tests of the residuals see nothing.
+_FEW = 10
 # Errors of other records that are so many times as large say that the model does not carry over.
 _CARRIES = 2.0
 # Residuals are lower only if they are below this share.
@@ -96,6 +96,10 @@ def _search(estimate: Estimate) -> list[Finding]:
     if motions.successful:
         many = counted(len(motions.records), "record")
         found.append(Finding(GOOD, f"The simulation of {many} reached the end."))
+    if estimate.freedom < _FEW:
+        many = counted(estimate.freedom, "measurement")
+        text = f"There are only {many} more than unknowns, so tests and intervals mean little."
+        found.append(Finding(DOUBT, text))
     if not np.all(np.isfinite(estimate.entries)):
         found.append(Finding(FAILED, "Some estimates are not finite."))
     return found
@@ -130,10 +134,14 @@ def _shape(tests: Mapping[str, ColumnTest], inflation: float) -> list[Finding]:
         if names:
             found.append(Finding(DOUBT, text.format(_listed(names))))
 
+    larger = (
+        f" Sigmas are up to {inflation:.2g} times as large; bands and inflated intervals allow for "
+        "that."
+    )
     told(
         lambda t: t.white < _TOLD,
-        "Residuals of {} resemble their neighbours: the model lacks something there. Sigmas are up "
-        f"to {inflation:.2g} times as large; bands and inflated intervals allow for that.",
+        "Residuals of {} resemble their neighbours: the model lacks something there."
+        + (larger if inflation > 1.05 else ""),
     )
     told(lambda t: t.mean < _TOLD, "Residuals of {} do not have the mean 0.")
     told(lambda t: t.normal < _TOLD, "Residuals of {} are not normally distributed.")
@@ -147,7 +155,8 @@ def _shape(tests: Mapping[str, ColumnTest], inflation: float) -> list[Finding]:
 
 
 def _least(tests: Mapping[str, ColumnTest]) -> str:
-    ps = [p for test in tests.values() for p in (test.white, test.mean, test.normal)]
+    known = [test for test in tests.values() if test.rms > 0]
+    ps = [p for test in known for p in (test.white, test.mean, test.normal)]
     return (
         "The residuals look like noise: independent, around 0, normal. The least p-value of "
         f"{len(ps)} tests is {min(ps, default=1.0):.2g}."
@@ -216,8 +225,8 @@ def _inside(bands: Bands, motions: Prediction, what: str) -> list[Finding]:
         return []
     text = f"{100 * share:.1f} % of {what} lie inside the {100 * LEVEL:g} % band"
     noise = "stated noise" if bands.stated else "noise of what is left in each column"
-    off = abs(share - LEVEL) > _SHARE_OFF
-    return [Finding(DOUBT if off else GOOD, f"{text} of the prediction with the {noise}.")]
+    kind = GOOD if bands.expected(motions.errors, share) else DOUBT
+    return [Finding(kind, f"{text} of the prediction with the {noise}.")]
 
 
 def _unseen(estimate: Estimate, unseen: Prediction, bands: Bands) -> list[Finding]:
@@ -226,17 +235,34 @@ def _unseen(estimate: Estimate, unseen: Prediction, bands: Bands) -> list[Findin
         if not succeeded(result):
             text = f'Unseen "{record.name}" was not simulated to its end: {RESULTS[result]}'
             found.append(Finding(DOUBT, text))
-    fitted = estimate.prediction.rms
-    ratios = {label: unseen.rms[label] / fitted[label] for label in fitted if fitted[label] > 0}
-    ratios = {label: x for label, x in ratios.items() if np.isfinite(x)}
+    ratios = rms_ratios(estimate.prediction, unseen, bands.stated)
     if ratios:
         worst = max(ratios, key=lambda label: ratios[label])
-        text = (
-            f"Errors of unseen records are {ratios[worst]:.2g} times those of the fitted ones "
-            f"in the worst column{f', {worst}' if worst else ''}."
-        )
+        unit = ", in units of the stated noise" if bands.stated else ""
+        where = f" in the worst column, {worst}" if len(ratios) > 1 else ""
+        text = f"Errors of unseen records are {ratios[worst]:.2f} times those of the fitted ones"
+        text += f"{where}{unit}."
         found.append(Finding(DOUBT if ratios[worst] > _CARRIES else GOOD, text))
     return found + _inside(bands, unseen, "the unseen samples")
+
+
+def rms_ratios(fitted: Prediction, unseen: Prediction, weighted: bool) -> dict[str, float]:
+    """The errors of unseen records, times their weights if `weighted`, divided by those of the
+    fitted ones, for the columns that were measured in both."""
+    sizes = []
+    for motions in (fitted, unseen):
+        pairs = zip(motions.records, motions.errors, strict=True)
+        rows = np.concatenate([(r.weights if weighted else 1.0) * e for r, e in pairs])
+        sizes.append(
+            [
+                float(np.sqrt(np.mean(x[np.isfinite(x)] ** 2)))
+                if np.any(np.isfinite(x))
+                else np.nan
+                for x in rows.T
+            ]
+        )
+    columns = zip(fitted.labels, *sizes, strict=True)
+    return {label: b / a for label, a, b in columns if a > 0 and np.isfinite(b)}
 
 
 def _check(check: ModelCheck) -> list[Finding]:

@@ -18,7 +18,7 @@ from ..._step import Stepper
 from ..estimate import Estimate
 from ..guide import Guide, GuidedShooting
 from ..instruments import Delayed, LowPass, SecondOrderLowPass, chain
-from ..problem import with_guide
+from ..problem import FitProblem, with_guide
 from ..record import Record
 from ..sample import SavedMotion, interpolated
 from ..shooting import Parts, SingleShooting, control_of, partition
@@ -146,11 +146,13 @@ def _pulled(estimate: Estimate, k: int) -> _Pulled | str:
     parts, t0, t1, steps = _times(estimate, k)
     dt = (t1 - t0) / steps
     at, count = (to_jax(k), to_jax(dt)), len(record.time)
+    rigged = problem.residuals.simulation.rig(estimate.values)
+    rigged, start = (rigged.system, tuple(rigged.named.values())), estimate.starts[k]
     # What `_followed` computes, by its weighted distance.
     best = None, _distance(record, estimate.prediction.readings[k]), 0.0
     for rate in GuidedShooting().rates((record,)):
         guide = eqx.tree_at(lambda g: g.rate, guide, to_jax(rate, guide.rate.dtype))
-        found = _followed(estimate, guide, parts, *at, k, steps)
+        found = _followed(estimate.problem, *rigged, start, guide, parts, *at, steps)
         distance = _distance(record, np.asarray(found[1])[:count])
         if distance < best[1] and succeeded(found[2]):
             best = found, distance, float(rate)
@@ -162,7 +164,7 @@ def _pulled(estimate: Estimate, k: int) -> _Pulled | str:
     states, readings, result = best[0]
     kept = np.arange(0, steps + 1, max(1, steps // _SAVED))
     states = np.asarray(states)[kept]
-    nq, nv = (len(x) for x in (estimate.starts[k].q, estimate.starts[k].v))
+    nq, nv = len(start.q), len(start.v)
     motion = Solution(
         t=to_jax(t0 + dt * kept),
         q=to_jax(states[:, :nq]),
@@ -184,21 +186,21 @@ def _distance(record: Record, readings: np.ndarray) -> float:
 
 
 @eqx.filter_jit
-def _followed(estimate: Estimate, guide: Guide, parts: Parts, place, dt, k: int, steps: int):
+def _followed(
+    problem: FitProblem, system, sensors, start, guide: Guide, parts: Parts, k, dt, steps: int
+):
     """The states at all steps, the readings at all samples, and the verdict."""
-    simulation = estimate.problem.residuals.simulation
-    system, sensors = estimate.system, tuple(estimate.sensors.values())
-    start, control = estimate.starts[k], control_of(parts, place)
+    simulation, control = problem.residuals.simulation, control_of(parts, k)
     stepper = Stepper(system, simulation.enforcement, simulation.scheme)
-    states, result = guide.states(stepper, sensors, start, control, parts, place, dt, steps)
+    states, result = guide.states(stepper, sensors, start, control, parts, k, dt, steps)
     points = 6 if simulation.enforcement.continuous else 2
     nq, nv = len(start.q), len(start.v)
-    motion = SavedMotion(system, control, parts.t0[place], dt, states, nq, nv, points)
-    s = motion.steps_at(parts.time[place])
+    motion = SavedMotion(system, control, parts.t0[k], dt, states, nq, nv, points)
+    s = motion.steps_at(parts.time[k])
     x = interpolated(states, s, points)
 
     def read(t, x):
         here = motion.moment(t, x)
         return jnp.concatenate([jnp.ravel(sensor(here)) for sensor in sensors])
 
-    return states, jax.vmap(read)(parts.t0[place] + dt * s, x), result
+    return states, jax.vmap(read)(parts.t0[k] + dt * s, x), result

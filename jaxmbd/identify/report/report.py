@@ -16,7 +16,7 @@ from ..model_check import ModelCheck
 from ..prediction import Prediction
 from . import sections
 from .bands import LEVEL, Bands, bands_of
-from .findings import FAILED, findings, headline
+from .findings import FAILED, findings, headline, rms_ratios
 from .motion import motion
 
 _HERE = pathlib.Path(__file__).parent
@@ -109,7 +109,7 @@ def report(
     if pair is not None:
         body += [
             '<section id="unseen"><h2>Records that were not fitted</h2>',
-            _rms_beside(estimate.prediction, pair[0]),
+            _rms_beside(estimate.prediction, pair[0], bands.stated),
             _key(pair[1]),
             sections.records(content, series, *pair, "u"),
             "</section>",
@@ -139,14 +139,14 @@ def _key(bands: Bands) -> str:
     )
 
 
-def _rms_beside(fitted: Prediction, unseen: Prediction) -> str:
-    rows = []
+def _rms_beside(fitted: Prediction, unseen: Prediction, stated: bool) -> str:
+    ratios, rows = rms_ratios(fitted, unseen, stated), []
     for label, rms in unseen.rms.items():
-        own = fitted.rms[label]
-        ratio = f"{rms / own:.3g}" if own > 0 else "–"
+        ratio = f"{ratios[label]:.3g}" if label in ratios else "–"
         name = sections.escaped(label or "reading")
-        rows.append([name, f"{own:.4g}", f"{rms:.4g}", ratio])
-    return sections.table(["column", "fitted", "unseen", "ratio"], rows, "Rms errors")
+        rows.append([name, f"{fitted.rms[label]:.4g}", f"{rms:.4g}", ratio])
+    head = ["column", "fitted", "unseen", "ratio, by stated noise" if stated else "ratio"]
+    return sections.table(head, rows, "Rms errors")
 
 
 def _how(estimate: Estimate) -> str:

@@ -163,7 +163,7 @@ def _correlations(estimate: Estimate) -> str:
                 continue
             cells.append(
                 f'<td style="background:{_shade(C[i, j])}" title="{escaped(name)} and '
-                f'{escaped(other)}: {C[i, j]:+.3f}">{C[i, j]:+.2f}</td>'
+                f'{escaped(other)}: {C[i, j]:+.3f}">{_signed(C[i, j])}</td>'
             )
         rows.append(f'<tr><th scope="row">{escaped(name)}</th>{"".join(cells)}</tr>')
     top = "".join(f'<th scope="col">{escaped(name)}</th>' for name in names)
@@ -176,6 +176,10 @@ def _correlations(estimate: Estimate) -> str:
         "blue is negative, orange positive</caption>"
         f"<thead><tr><td></td>{top}</tr></thead><tbody>{''.join(rows)}</tbody></table></div>"
     )
+
+
+def _signed(x: float) -> str:
+    return f"{x:+.2f}" if abs(x) >= 0.005 else "0.00"
 
 
 def _shade(x: float) -> str:
@@ -271,7 +275,8 @@ def residuals(motions: Prediction, tests: Mapping[str, ColumnTest]) -> str:
     rows, charts = [], []
     for j, (label, test) in enumerate(tests.items()):
         label = label or "reading"
-        ps = [f"p = {p:.2g}" for p in (test.mean, test.white, test.normal)]
+        measured = np.isfinite(test.rms)
+        ps = [f"p = {p:.2g}" if measured else "–" for p in (test.mean, test.white, test.normal)]
         words = escaped(str(test).partition(", ")[2] or test)
         rows.append([escaped(label), _number(test.rms, 4), *ps, str(test.outliers), words])
         parts = [e[:, j][np.isfinite(e[:, j])] for e in motions.errors]
