@@ -59,7 +59,7 @@ class Bands(NamedTuple):
         nearly."""
         count = sum(int(np.isfinite(each).sum()) for each in errors)
         chance = 3 * np.sqrt(LEVEL * (1 - LEVEL) / max(count, 1))
-        return abs(share - LEVEL) <= max(_SHARE_OFF, chance)
+        return bool(abs(share - LEVEL) <= max(_SHARE_OFF, chance))
 
     def share(self, errors: tuple[np.ndarray, ...]) -> float:
         """The share of all samples that lie inside."""
@@ -70,6 +70,12 @@ class Bands(NamedTuple):
 def _share(errors: np.ndarray, width: np.ndarray) -> float:
     there = np.isfinite(errors)
     return float(np.mean(np.abs(errors[there]) <= width[there])) if there.any() else np.nan
+
+
+def root_mean_square(x: np.ndarray) -> float:
+    """That of the finite numbers; NaN without any."""
+    there = x[np.isfinite(x)]
+    return float(np.sqrt(np.mean(there**2))) if len(there) else np.nan
 
 
 class Spread(NamedTuple):

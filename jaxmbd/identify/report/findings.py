@@ -12,7 +12,7 @@ from ..identifiability import ColumnTest, Identifiability
 from ..model_check import ModelCheck, ModelError, Slice
 from ..prediction import Prediction
 from ..problem import DOUBTFUL
-from .bands import LEVEL, Bands
+from .bands import LEVEL, Bands, root_mean_square
 
 FAILED, DOUBT, GOOD, NOTE = "failed", "doubt", "good", "note"
 
@@ -253,14 +253,7 @@ def rms_ratios(fitted: Prediction, unseen: Prediction, weighted: bool) -> dict[s
     for motions in (fitted, unseen):
         pairs = zip(motions.records, motions.errors, strict=True)
         rows = np.concatenate([(r.weights if weighted else 1.0) * e for r, e in pairs])
-        sizes.append(
-            [
-                float(np.sqrt(np.mean(x[np.isfinite(x)] ** 2)))
-                if np.any(np.isfinite(x))
-                else np.nan
-                for x in rows.T
-            ]
-        )
+        sizes.append([root_mean_square(x) for x in rows.T])
     columns = zip(fitted.labels, *sizes, strict=True)
     return {label: b / a for label, a, b in columns if a > 0 and np.isfinite(b)}
 

@@ -22,6 +22,7 @@ from ..problem import FitProblem, with_guide
 from ..record import Record
 from ..sample import SavedMotion, interpolated
 from ..shooting import Parts, SingleShooting, control_of, partition
+from .bands import root_mean_square
 from .sections import escaped, table
 
 # Saved states of a motion, of which the page shows some.
@@ -83,14 +84,9 @@ def _words(estimate: Estimate, k: int, pulled: _Pulled) -> str:
     if lagging:
         said += f" It is late by the lag of {escaped(', '.join(lagging))}."
     rows = []
+    measured = np.where(record.weights > 0, record.measured, np.nan)
     for j, label in enumerate(found.labels):
-        used = record.weights[:, j] > 0
-        off = [
-            float(np.sqrt(np.mean((x[used, j] - record.measured[used, j]) ** 2)))
-            if used.any()
-            else math.nan
-            for x in (found.readings[k], pulled.readings)
-        ]
+        off = [root_mean_square((x - measured)[:, j]) for x in (found.readings[k], pulled.readings)]
         rows.append([escaped(_called(label)), *(f"{x:.3g}" for x in off)])
     head = ["column", "predicted", "shown as measured"]
     return f"<p>{said}</p>" + table(head, rows, "Rms distance from the measurements")

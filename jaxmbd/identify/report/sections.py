@@ -15,7 +15,7 @@ from ..identifiability import ColumnTest, autocorrelation
 from ..model_check import ModelCheck
 from ..prediction import Prediction
 from . import drawings
-from .bands import LEVEL, Bands
+from .bands import LEVEL, Bands, root_mean_square
 from .findings import DOUBT, FAILED, GOOD, NOTE, Finding, strongest
 
 # Records beyond so many charts are folded.
@@ -202,12 +202,12 @@ def records(
         ended = succeeded(motions.results[k])
         name = escaped(record.name) + ("" if ended else " ✗")
         for j, label in enumerate(motions.labels):
-            used = errors[k][:, j][np.isfinite(errors[k][:, j])]
-            rms = float(np.sqrt(np.mean(used**2))) if len(used) else np.nan
-            row = [name, escaped(label or "reading"), str(len(used)), _number(rms, 3)]
+            own = errors[k][:, j]
+            count = int(np.isfinite(own).sum())
+            row = [name, escaped(label or "reading"), str(count)]
+            row.append(_number(root_mean_square(own), 3))
             if bands.stated:
-                scaled = (record.weights[:, j] * errors[k][:, j])[np.isfinite(errors[k][:, j])]
-                row.append(_number(float(np.sqrt(np.mean(scaled**2))) if len(used) else np.nan, 3))
+                row.append(_number(root_mean_square(record.weights[:, j] * own), 3))
             share = bands.inside(errors, k, j)
             row.append("–" if np.isnan(share) else f"{100 * share:.1f} %")
             rows.append(row)
