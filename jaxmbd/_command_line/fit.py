@@ -1,5 +1,6 @@
 """`jaxmbd fit`."""
 
+import functools
 import pathlib
 import re
 import tomllib
@@ -20,9 +21,10 @@ _EXAMPLE = 'such as: [parameters] "bodies[forearm].inertia.mass" = {lower = 0.1,
 @click.option("--data", required=True, type=click.Path(), help="CSV of the measurements.")
 @click.option("--parameters", required=True, type=click.Path(), help="TOML of what is unknown.")
 @click.option("--dt", type=float, help="Step [s]; by default the model's.")
-@click.option("--output", type=click.Path(dir_okay=False), help="Write the estimate, as .npz.")
+@click.option("--output", type=click.Path(dir_okay=False), help="Write the estimate, as .json.")
+@click.option("--report", type=click.Path(dir_okay=False), help="Write a page of it, as .html.")
 @click.option("--progress/--no-progress", default=None, help="Show a bar; by default in terminals.")
-def fit(model, data, parameters, dt, output, progress) -> None:
+def fit(model, data, parameters, dt, output, report, progress) -> None:
     """Fit parameters of MODEL to measurements.
 
     The first row of the CSV has names: "t" for the time [s], names of hinges and slides for their
@@ -38,13 +40,17 @@ def fit(model, data, parameters, dt, output, progress) -> None:
       "forces[spring].stiffness" = {guess = 100.0, positive = true}
 
     \b
-    Example:
+    Examples:
       jaxmbd fit arm.xml --data measured.csv --parameters unknown.toml
+      jaxmbd fit arm.xml --data measured.csv --parameters unknown.toml --report fit.html
     """
+    import jaxmbd as mbd
     from jaxmbd import identify
 
     if output is not None:
-        runs.check_output(output, ".npz")
+        runs.check_output(output, ".json")
+    if report is not None:
+        runs.check_output(report, ".html", option="--report")
     found = load(model)
     choice, start = _choice(parameters, found.mechanism)
     record, sensors = _record(data, found)
@@ -62,6 +68,11 @@ def fit(model, data, parameters, dt, output, progress) -> None:
     if output is not None:
         estimate.save(output)
         click.echo(f"wrote {output}")
+    if report is not None:
+        view = functools.partial(mbd.view, visuals=found.loaded.visuals)
+        title = f"{pathlib.Path(model).name} fitted to {pathlib.Path(data).name}"
+        identify.report(estimate, view=view, title=title).save(report)
+        click.echo(f"wrote {report}")
     if not succeeded(estimate.result):
         give_up("the search did not converge: give better guesses or bounds.")
 

@@ -28,14 +28,14 @@ def columns_of(joint: Any) -> list[str]:
     return [f"{joint.name}.{entry}" if entry else joint.name for entry in entries]
 
 
-def check_output(path: str, *endings: str) -> None:
+def check_output(path: str, *endings: str, option: str = "--output") -> None:
     """Check a name before the work is done. **Raises:** `ValueError` for other endings, and for a
     folder that is not there."""
     if pathlib.Path(path).suffix.lower() not in endings:
-        raise ValueError(f"--output must end in {' or '.join(endings)}, but is {path!r}.")
+        raise ValueError(f"{option} must end in {' or '.join(endings)}, but is {path!r}.")
     if not pathlib.Path(path).parent.is_dir():
         raise ValueError(
-            f"--output must lie in a folder that is there, but {str(pathlib.Path(path).parent)!r} "
+            f"{option} must lie in a folder that is there, but {str(pathlib.Path(path).parent)!r} "
             "is none."
         )
 

@@ -241,7 +241,12 @@ def test_fit_finds_a_mass(run, folder):
     (folder / "data.csv").write_text("\n".join(rows))
     toml = '[parameters]\n"bodies[forearm].inertia.mass" = {lower = 0.1, upper = 5.0}\n'
     (folder / "mass.toml").write_text(toml)
-    told = run("fit", "arm.xml", "--data", "data.csv", "--parameters", "mass.toml")
+    given = ["fit", "arm.xml", "--data", "data.csv", "--parameters", "mass.toml"]
+    told = run(*given, "--output", "mass.json", "--report", "mass.html")
+    estimate = mbd.identify.load_estimate(folder / "mass.json")
+    assert estimate["values"]["bodies[forearm].inertia.mass"] == pytest.approx(0.9, abs=1e-3)
+    assert "arm.xml fitted to data.csv" in (folder / "mass.html").read_text(encoding="utf-8")
+    refused(run, "--report must end in .html", *given, "--report", "mass.pdf")
     mass = float(re.search(r"inertia\.mass +(\S+)", told)[1])
     assert mass == pytest.approx(0.9, abs=1e-3)
 
