@@ -19,14 +19,15 @@ from jaxmbd.identify.identifiability import autocorrelation, column_test
 from jaxmbd.identify.report import drawings, findings
 from jaxmbd.identify.report.bands import bands_of
 
-SIZE, RNG = 0.02, np.random.default_rng(4)
+SIZE = 0.02
 T = np.linspace(0.0, 1.0, 240)
 STRANGE = '<script>"&'
 
 
-def fall(name, q=1.0, v=0.5, time=T, gap=0.15):
-    """A noisy fall with gravity 9 and samples that miss."""
-    measured = q + v * time - 4.5 * time**2 + SIZE * RNG.normal(size=len(time))
+def fall(name, q=1.0, v=0.5, time=T, gap=0.15, slow=0.0):
+    """A noisy fall with gravity 9 and samples that miss. The name decides the noise."""
+    noise = SIZE * np.random.default_rng(list(map(ord, name))).normal(size=len(time))
+    measured = q + v * time - 4.5 * time**2 + noise + slow * np.sin(20 * time)
     missing = (time > 0.3) & (time < 0.3 + gap)
     measured[missing] = np.nan
     weights = np.where(missing, 0.0, 1 / SIZE)
@@ -96,13 +97,21 @@ def test_bands_of_a_linear_model(found, unseen):
 
 @pytest.mark.slow
 def test_bands_from_the_jacobian_of_the_search():
-    """Of known starts without gaps: t s tau^2 / |tau^2 w|, with records of different length."""
-    found = fit([fall("long", gap=0.0), fall("short", time=T[:100], gap=0.0)])
-    bands, _ = bands_of(found, None)
+    """Of known starts without gaps: t s tau^2 / |tau^2 w|, with records of different length, and
+    wider for residuals that resemble their neighbours."""
     size = np.linalg.norm(np.append(T, T[:100]) ** 2 / SIZE)
-    expected = scipy.stats.t.ppf(0.975, 339) * found.noise * T**2 / size
-    for spread in bands.spread:
-        np.testing.assert_allclose(spread[:, 0], expected[: len(spread)], rtol=1e-6, atol=1e-14)
+    for slow in (0.0, 0.05):
+        own = dict(gap=0.0, slow=slow)
+        found = fit([fall("long", **own), fall("short", time=T[:100], **own)])
+        assert (found.inflation > 2) == (slow > 0)
+        bands, _ = bands_of(found, None)
+        factor = scipy.stats.t.ppf(0.975, 339) * found.inflation
+        expected = factor * found.noise * T**2 / size
+        for k, spread in enumerate(bands.spread):
+            close = dict(rtol=1e-6, atol=1e-14)
+            np.testing.assert_allclose(spread[:, 0], expected[: len(spread)], **close)
+            whole = np.sqrt(spread**2 + bands.noise[k] ** 2)
+            np.testing.assert_allclose(bands.whole(k), whole)
 
 
 @pytest.mark.slow

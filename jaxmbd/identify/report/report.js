@@ -5,7 +5,7 @@
   const { decode, ticks, written, roomy, stroke } = jaxmbdParts;
   const MEASURED = "#0072b2", PREDICTED = "#d55e00", DARK = "rgba(213, 94, 0, 0.42)", LIGHT = "#f6e3d6";
   const EDGE = "#eab48f";
-  const AXIS = "#5d646e", GRID = "#e7e9ee";
+  const AXIS = "#5d646e", GRID = "#e7e9ee", FONT = "11px system-ui, sans-serif";
   const edge = { left: 58, right: 10, top: 6, bottom: 22, gap: 22, share: 0.62 };
   const charts = [];
 
@@ -30,6 +30,7 @@
       this.canvas = figure.querySelector("canvas");
       this.output = figure.querySelector("output");
       this.here = null; // the sample whose numbers are told
+      this.drawn = null; // what its picture shows
       this.drag = null; // the times between which the pointer was drawn
       const on = (name, call) => this.canvas.addEventListener(name, call);
       on("pointerdown", (event) => this.begin(event));
@@ -112,37 +113,33 @@
       this.draw();
     }
 
+    /** Draw the chart, and over it the sample that is told and the span that is chosen. */
     draw() {
       const { canvas } = this, width = canvas.clientWidth, height = canvas.clientHeight;
       if (!width) return;
       const ratio = Math.max(window.devicePixelRatio || 1, 2); // sharp on paper too
-      canvas.width = width * ratio;
-      canvas.height = height * ratio;
-      const g = canvas.getContext("2d");
-      g.scale(ratio, ratio);
-      const { time, predicted, error } = this.series;
-      const [a, b] = this.group.span;
-      const right = width - edge.right, inner = height - edge.top - edge.bottom - edge.gap;
-      const split = edge.top + edge.share * inner;
+      const [a, b] = this.group.span, drawn = [width, height, ratio, a, b].join(" ");
+      const right = width - edge.right;
       const x = (t) => edge.left + ((t - a) / (b - a)) * (right - edge.left);
-      const begin = Math.max(first(time, a) - 1, 0), end = Math.min(first(time, b) + 2, time.length);
-      const upper = this.panel(g, edge.top, split, begin, end, x, (i) => predicted[i], true);
-      const low = this.panel(g, split + edge.gap, height - edge.bottom, begin, end, x, () => 0, false);
-      g.fillStyle = AXIS;
-      g.textAlign = "center";
-      g.textBaseline = "top";
-      const [places, digits] = ticks(a, b, Math.max(Math.floor(width / 130), 2));
-      for (const t of places) {
-        g.fillText(`${t.toFixed(digits)} s`, Math.min(x(t), right - 14), height - edge.bottom + 6);
+      if (this.drawn !== drawn) {
+        this.picture = document.createElement("canvas");
+        this.picture.width = canvas.width = width * ratio;
+        this.picture.height = canvas.height = height * ratio;
+        this.heights = this.base(this.picture.getContext("2d"), width, height, ratio, x);
+        this.drawn = drawn;
       }
-      if (this.here !== null && time[this.here] >= a && time[this.here] <= b) {
-        g.strokeStyle = "#22262c";
-        const i = this.here, at = x(time[i]);
-        stroke(g, [[at, edge.top], [at, height - edge.bottom]]);
-        g.fillStyle = "#22262c";
-        for (const [y, value] of [[upper, this.measured(i)], [low, error[i]]]) {
-          if (Number.isFinite(value)) g.fillRect(at - 3, y(value) - 3, 6, 6);
-        }
+      const g = canvas.getContext("2d");
+      g.setTransform(1, 0, 0, 1, 0, 0);
+      g.clearRect(0, 0, canvas.width, canvas.height);
+      g.drawImage(this.picture, 0, 0);
+      g.scale(ratio, ratio);
+      const { time, error } = this.series, i = this.here;
+      if (i !== null && time[i] >= a && time[i] <= b) {
+        g.strokeStyle = g.fillStyle = "#22262c";
+        stroke(g, [[x(time[i]), edge.top], [x(time[i]), height - edge.bottom]]);
+        [this.measured(i), error[i]].forEach((value, k) => {
+          if (Number.isFinite(value)) g.fillRect(x(time[i]) - 3, this.heights[k](value) - 3, 6, 6);
+        });
       }
       if (this.drag) {
         g.fillStyle = "rgba(0, 114, 178, 0.15)";
@@ -151,14 +148,33 @@
       }
     }
 
+    /** The chart alone. Returns the heights of readings and of residuals. */
+    base(g, width, height, ratio, x) {
+      g.scale(ratio, ratio);
+      const { time, predicted } = this.series, [a, b] = this.group.span;
+      const split = edge.top + edge.share * (height - edge.top - edge.bottom - edge.gap);
+      const begin = Math.max(first(time, a) - 1, 0), end = Math.min(first(time, b) + 2, time.length);
+      const upper = this.panel(g, edge.top, split, begin, end, x, (i) => predicted[i], true);
+      const low = this.panel(g, split + edge.gap, height - edge.bottom, begin, end, x, () => 0, false);
+      g.font = FONT;
+      g.fillStyle = AXIS;
+      g.textAlign = "center";
+      g.textBaseline = "top";
+      const [places, digits] = ticks(a, b, Math.max(Math.floor(width / 130), 2));
+      const most = width - edge.right - 14;
+      for (const t of places) {
+        g.fillText(`${t.toFixed(digits)} s`, Math.min(x(t), most), height - edge.bottom + 6);
+      }
+      return [upper, low];
+    }
+
     /** Readings with their bands around `middle`, or residuals, between two heights. Returns the
      * height of a value. Samples closer than a pixel are drawn by the least and the largest. */
     panel(g, top, bottom, begin, end, x, middle, readings) {
       const { time, error, spread, predicted } = this.series;
-      const pixels = new Map();
+      const pixels = new Map(), dense = end - begin > 1.5 * (this.canvas.clientWidth - edge.left);
       const [motion, dots, wide] = [[Infinity, -Infinity], [Infinity, -Infinity], [Infinity, -Infinity]];
       for (let i = begin; i < end; i++) {
-        const dense = end - begin > 1.5 * (this.canvas.clientWidth - edge.left);
         const key = dense ? Math.round(x(time[i])) : i;
         let p = pixels.get(key);
         if (!p) {
@@ -180,7 +196,7 @@
       [low, high] = roomy(low, high);
       const y = (v) => bottom - ((v - low) / (high - low)) * (bottom - top);
       g.save();
-      g.font = "11px system-ui, sans-serif";
+      g.font = FONT;
       g.fillStyle = AXIS;
       g.strokeStyle = GRID;
       g.lineWidth = 1;
@@ -196,15 +212,20 @@
       g.clip();
       const all = [...pixels.values()];
       band(g, all, "light", LIGHT, y);
+      // Dots show on bands and edges, but so many of them as pixels would hide these.
+      const over = () => {
+        edges(g, all, "light", y);
+        if (spread) band(g, all, "dark", DARK, y);
+      };
+      if (!dense) over();
       g.fillStyle = MEASURED;
       for (const p of all) {
         const [least, most] = p.dots;
         if (least <= most) g.fillRect(p.x - 1.2, y(most) - 1.2, 2.4, y(least) - y(most) + 2.4);
       }
-      edges(g, all, "light", y);
-      if (spread) band(g, all, "dark", DARK, y);
+      if (dense) over();
       g.strokeStyle = PREDICTED;
-      g.lineWidth = readings ? 1.4 : 1;
+      g.lineWidth = readings ? 1.2 : 1;
       const points = all.filter((p) => p.line[0] <= p.line[1])
         .flatMap((p) => (p.line[0] === p.line[1] ? [[p.x, y(p.line[0])]] : p.line.map((v) => [p.x, y(v)])));
       stroke(g, points);
