@@ -85,7 +85,7 @@ def main():
         tab.wait_for_timeout(5000)
         picture = Image.open(io.BytesIO(tab.screenshot(full_page=True))).convert("RGB")
         browser.close()
-    picture.quantize(256, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE).save(
+    picture.quantize(256, Image.Quantize.MAXCOVERAGE, kmeans=2, dither=Image.Dither.NONE).save(
         OUTPUT, optimize=True
     )
 

@@ -24,13 +24,13 @@ T = np.linspace(0.0, 1.0, 240)
 STRANGE = '<script>"&'
 
 
-def fall(name, q=1.0, v=0.5, time=T, gap=0.15, slow=0.0):
+def fall(name, q=1.0, v=0.5, time=T, gap=0.15, slow=0.0, size=SIZE):
     """A noisy fall with gravity 9 and samples that miss. The name decides the noise."""
-    noise = SIZE * np.random.default_rng(list(map(ord, name))).normal(size=len(time))
+    noise = size * np.random.default_rng(list(map(ord, name))).normal(size=len(time))
     measured = q + v * time - 4.5 * time**2 + noise + slow * np.sin(20 * time)
     missing = (time > 0.3) & (time < 0.3 + gap)
     measured[missing] = np.nan
-    weights = np.where(missing, 0.0, 1 / SIZE)
+    weights = np.where(missing, 0.0, 1 / size)
     return Record(time, measured, state(q, v), weights=weights, name=name)
 
 
@@ -99,14 +99,14 @@ def test_bands_of_a_linear_model(found, unseen):
 def test_bands_from_the_jacobian_of_the_search():
     """Of known starts without gaps: t s tau^2 / |tau^2 w|, with records of different length, and
     wider for residuals that resemble their neighbours."""
-    size = np.linalg.norm(np.append(T, T[:100]) ** 2 / SIZE)
+    total = np.linalg.norm(np.append(T**2 / SIZE, T[:100] ** 2 / 0.001))
     for slow in (0.0, 0.05):
         own = dict(gap=0.0, slow=slow)
-        found = fit([fall("long", **own), fall("short", time=T[:100], **own)])
+        found = fit([fall("long", **own), fall("short", time=T[:100], size=0.001, **own)])
         assert (found.inflation > 2) == (slow > 0)
         bands, _ = bands_of(found, None)
         factor = scipy.stats.t.ppf(0.975, 339) * found.inflation
-        expected = factor * found.noise * T**2 / size
+        expected = factor * found.noise * T**2 / total
         for k, spread in enumerate(bands.spread):
             close = dict(rtol=1e-6, atol=1e-14)
             np.testing.assert_allclose(spread[:, 0], expected[: len(spread)], **close)
@@ -300,6 +300,18 @@ def test_drawings_are_to_scale():
     assert digits == 1
     drawing.bar(0.0, 1.0, 1.0, 100.0, "red", STRANGE)
     assert STRANGE not in drawing.svg(STRANGE)
+
+
+def test_intervals_stand_beside_their_names():
+    """Two of the same relative width, and one that is cut off."""
+    entries = np.array([2.0, -4.0, 1.0])
+    ends = np.array([[1.8, 2.2], [-4.4, -3.6], [1e-3, 1e3]])
+    svg = drawings.intervals(("a", "b", "c"), ends, ends, entries, {"a": 2.1})
+    names = re.findall(r'<text x="([\d.]+)" [^>]*>([abc])<', svg)
+    assert len(names) == 3 and len({x for x, _ in names}) == 1 and svg.count("›") == 2
+    bars = re.findall(r'<rect x="([\d.]+)" y="[\d.]+" width="([\d.]+)"', svg)
+    assert bars[0] == bars[1] == bars[2] == bars[3] != bars[4]
+    assert "reference 2.1" in svg
 
 
 def test_autocorrelations_stay_within_records():

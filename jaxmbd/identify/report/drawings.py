@@ -226,12 +226,12 @@ def intervals(
             (100 * plain[i], 0.26, MEASURED, "for independent residuals"),
         ):
             title = f"{name}: {a:+.3g} % to {b:+.3g} %, {what}"
-            left, right = max(a, 100 * low), min(b, 100 * high)
-            drawing.bar(left, right, at - half, at + half, color, title)
-            if b > right:
-                drawing.text(drawing.x(right) + 1, drawing.y(at) + 4, "›")
-            if a < left:
-                drawing.text(drawing.x(left) - 1, drawing.y(at) + 4, "‹", "end")
+            begin, end = max(a, 100 * low), min(b, 100 * high)
+            drawing.bar(begin, end, at - half, at + half, color, title)
+            if b > end:
+                drawing.text(drawing.x(end) + 1, drawing.y(at) + 4, "›")
+            if a < begin:
+                drawing.text(drawing.x(begin) - 1, drawing.y(at) + 4, "‹", "end")
         if i in marks:
             title = f"{name}: reference {reference[name]:.6g}"
             place = float(np.clip(100 * marks[i], 100 * low, 100 * high))
