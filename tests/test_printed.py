@@ -31,7 +31,7 @@ NO_RESULTS = set(
     "Mechanism Body Inertia Contact CoordinateConstraint NearContacts PairPlan OfJoint Plane "
     "CoordinateSpring CoordinateActuator Chart Bases Basis Images LinearMap "
     "PiecewiseConstant PiecewiseLinear PiecewiseQuadratic Course Drive Bodies FlatBodies "
-    "JointReading BodyTables ContactSet Parameter Clock SimulationProblem Step "
+    "JointReading BodyTables ContactSet LogDensity Parameter Clock SimulationProblem Step "
     "Pose Twist Wrench BodyIndices ContactPoints "
     "Point Motion Dependents Correction ContactRows ContactLaw BlockDiagonal BlockRows BlockRoot "
     "CoupledBlocks ConstraintEquations ConstraintOperator ConstraintRows "

@@ -266,8 +266,8 @@ def check_message(case, value):
 MADE_INSIDE = set(
     "BlockDiagonal BlockRows BodyIndices CompilationCache ConstraintEquations "
     "ConstraintOperator ContactMemory ContactPoints ContactRows ContactState Correction Course "
-    "CoupledBlocks Dependents Ends Frames Glyph Images Layout LinearMap Motion Multipliers "
-    "Page Placement Point Pose RESULTS RowImpulse Sample SingleShooting Starts Step "
+    "CoupledBlocks Dependents Ends Frames Glyph Images Layout LinearMap LogDensity Motion "
+    "Multipliers Page Placement Point Pose RESULTS RowImpulse Sample SingleShooting Starts Step "
     "StepperState Twist Wrench".split()
 )
 

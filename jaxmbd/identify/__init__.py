@@ -35,6 +35,8 @@ from .least_squares import least_squares as least_squares
 from .leaves import Leaves as Leaves
 from .leaves import leaf as leaf
 from .leaves import leaves as leaves
+from .log_density import LogDensity as LogDensity
+from .log_density import log_density as log_density
 from .measure import measure as measure
 from .model_check import ModelCheck as ModelCheck
 from .model_check import ModelError as ModelError

@@ -183,7 +183,7 @@ def fit(
     if shooting is None and problem.times_noise(found.residuals) > DOUBTFUL and not descending:
         found = _guided_too(problem, guess, found, solver, tolerance, monitor)
     if extrapolate:
-        found = _extrapolated(problem, found, solver, tolerance, monitor)
+        found, problem = _extrapolated(problem, found, solver, tolerance, monitor)
     found = Estimate.at(problem, found, data, time.perf_counter() - begin)
     lost = found.unconnected
     if lost:
@@ -256,15 +256,16 @@ def _guided_too(
 
 def _extrapolated(
     problem: FitProblem, found: LeastSquares, solver: Any, tolerance: float, monitor: Monitor
-) -> LeastSquares:
-    """The result for readings without the error of the step. It solves J^T r = 0 with the residuals
-    r of the limit and the Jacobian J of the step (defect correction: Stetter 1978, The defect
-    correction principle and discretization methods, Numerische Mathematik 29)."""
-    parts = problem.data.parts
+) -> tuple[LeastSquares, FitProblem]:
+    """The result for readings without the error of the step, and its problem, in which the
+    measurements lack the error instead. It solves J^T r = 0 with the residuals r of the limit and
+    the Jacobian J of the step (defect correction: Stetter 1978, The defect correction principle and
+    discretization methods, Numerische Mathematik 29)."""
+    parts, corrected = problem.data.parts, problem
     for number in range(1, _CORRECTIONS + 1):
         z, error = found.value, step_error(problem, found.value)
         if not succeeded(error.result):
-            return found._replace(result=error.result)
+            return found._replace(result=error.result), corrected
         measured = to_jax(np.asarray(parts.measured) - error.missing)
         data = problem.data._replace(parts=parts._replace(measured=measured))
         here = monitor._replace(label=f"{monitor.label}, extrapolated {number}")
@@ -278,8 +279,8 @@ def _extrapolated(
         )
         moved = np.abs(np.asarray(found.value - z))
         if np.all(moved <= _STILL * np.asarray(found.sigma)):
-            return found
-    return found._replace(result=RESULTS.max_iterations_reached)
+            return found, corrected
+    return found._replace(result=RESULTS.max_iterations_reached), corrected
 
 
 def _search(

@@ -11,6 +11,7 @@ from jaxtyping import Array, Float, PyTree
 
 from .._compiler import to_jax
 from .._inputs import checked, each_number, positive_or_infinite
+from .._types import Scalar
 from .transforms import AbstractTransform, Free, is_entrywise
 
 
@@ -127,6 +128,13 @@ class Parameters(eqx.Module):
 
         here = rates(z)
         return jnp.where(here == 0, rates(jnp.zeros_like(z)), here)
+
+    def log_volume(self, z: Float[Array, " n"]) -> Scalar:
+        """The sum of `log_volume` of all transforms, at z."""
+        ends, found = np.cumsum([0, *self._sizes()]), jnp.zeros((), z.dtype)
+        for (_, member), begin, end in zip(self.items(), ends[:-1], ends[1:], strict=True):
+            found += member.transform.log_volume(member.guess, z[begin:end])
+        return found
 
     def prior(self, z: Float[Array, " n"]) -> Float[Array, " rows"]:
         """(value - guess) / sigma of all parameters that have a prior."""

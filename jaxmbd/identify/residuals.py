@@ -218,7 +218,7 @@ class Residuals(eqx.Module):
         return self.simulation.parameters
 
     def __call__(self, z: Float[Array, " n"], data: Data) -> Float[Array, " rows"]:
-        return self._rows(z, self.motions(z, data), data)
+        return self.rows(z, self.motions(z, data), data)
 
     def motions(self, z: Float[Array, " n"], data: Data) -> PartMotion:
         """The motions of all parts at z."""
@@ -244,15 +244,16 @@ class Residuals(eqx.Module):
         slopes = [_by_z(slope, shared.size, data, z.size) for slope in slopes]
 
         def rows(z, motion):
-            return self._rows(z, PartMotion(*motion, *found[3:]), data)
+            return self.rows(z, PartMotion(*motion, *found[3:]), data)
 
         def column(dz, motion):
             return jax.jvp(rows, (z, list(found[:3])), (dz, motion))[1]
 
         J = jax.vmap(column, in_axes=-1, out_axes=-1)(jnp.eye(z.size, dtype=z.dtype), slopes)
-        return self._rows(z, found, data), J, found
+        return self.rows(z, found, data), J, found
 
-    def _rows(self, z, found: PartMotion, data: Data) -> Float[Array, " rows"]:
+    def rows(self, z, found: PartMotion, data: Data) -> Float[Array, " rows"]:
+        """The residuals of motions at z."""
         shared, own = self._split(z, data)
         return jnp.concatenate(
             [

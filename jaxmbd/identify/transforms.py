@@ -15,6 +15,7 @@ from .._coordinates import quaternion_product
 from .._extensible import Extensible
 from .._inputs import Numbers, checked, finite, positive
 from .._mechanism import Inertia
+from .._types import Scalar
 
 
 class AbstractTransform(Extensible):
@@ -47,6 +48,15 @@ class AbstractTransform(Extensible):
         entries = jnp.concatenate([jnp.ravel(x) for x in jax.tree.leaves(self.value(guess, z))])
         return entries - half, entries + half
 
+    def log_volume(self, guess: PyTree, z: Float[Array, " n"]) -> Scalar:
+        """The logarithm of the volume of values for a unit volume of z, by which a density of
+        values becomes one of z: log sqrt det(D^T D), D the derivative of all entries."""
+        entries = lambda z: jnp.concatenate(  # noqa: E731
+            [jnp.ravel(x) for x in jax.tree.leaves(self.value(guess, z))]
+        )
+        D = jax.jacfwd(entries)(z)
+        return jnp.linalg.slogdet(D.T @ D)[1] / 2
+
     def check(self, name: str, guess: PyTree) -> None:
         """**Raises:** `ValueError` for a guess outside of the range of the map."""
         for leaf in jax.tree.leaves(guess):
@@ -58,6 +68,10 @@ class _Entrywise(AbstractTransform):
 
     def size(self, guess):
         return int(np.size(guess))
+
+    def log_volume(self, guess, z):
+        slope = jax.jvp(lambda z: self.value(guess, z), (z,), (jnp.ones_like(z),))[1]
+        return jnp.sum(jnp.log(jnp.abs(slope)))
 
     def interval(self, guess, z, half):
         """The interval of z, mapped to values. So it stays within the range of the map."""
@@ -195,6 +209,16 @@ class UnitVector(AbstractTransform):
         angle = jnp.sqrt(jnp.where(small, 1.0, square))
         sinc = jnp.where(small, 1 - square / 6, jnp.sin(angle) / angle)
         return jnp.where(small, 1 - square / 2, jnp.cos(angle)) * guess + sinc * across
+
+    def log_volume(self, guess, z):
+        """Each number but one, which is the angle, is stretched by sin|z| / |z|. Beyond half a turn
+        directions come again: the density ends there."""
+        square = jnp.sum(z * z)
+        small = square < 1e-12
+        inside = square < np.pi**2
+        angle = jnp.sqrt(jnp.where(small | ~inside, 1.0, square))
+        sinc = jnp.where(small, 1 - square / 6, jnp.sin(angle) / angle)
+        return jnp.where(inside, (z.shape[0] - 1) * jnp.log(sinc), -jnp.inf)
 
     def check(self, name, guess):
         super().check(name, guess)
