@@ -23,7 +23,8 @@ SHORT = {"biped": ["--seconds", "10"], "pendulum": ["--seconds", "100"]}
 
 # The gallery shows other pictures of these: moving ones, poses, and those of other pages.
 ELSEWHERE = (
-    "car_suspension", "cart_pole_environment", "hold_a_plan", "identify_pendulum", "identify_rig",
+    "car_suspension", "cart_pole_environment", "hold_a_plan", "identify_belt", "identify_drive",
+    "identify_pendulum", "identify_rig",
     "linkage_synthesis", "monte_carlo", "posterior_pendulum", "rimless_wheel", "robot_arm",
     "six_r_loop", "stack_of_boxes", "swing_up",
 )  # fmt: skip
