@@ -23,8 +23,8 @@ from .sample import Sample, SavedMotion
 from .sensors import Sensor
 from .shooting import AbstractShooting, Parts
 
-# Added to J A J^T, relative to its diagonal: readings that nearly depend on each other then share
-# what they ask for.
+# Added to J A J^T, relative to its largest diagonal so far: readings that nearly depend on each
+# other then share what they ask for, and one at a turning point, where J = 0, asks for little.
 _SHARED = 1e-3
 
 # Rates of the stages by default: times the sampling rate, and divided by the duration.
@@ -42,10 +42,11 @@ class GuidedShooting(AbstractShooting):
     $$
 
     so that deviations decay at the rate $\kappa$, $K = A J_h^T (J_h A J_h^T)^{-1}$ with the
-    mobility A of the constrained system. Readings of velocities correct v alone. A bad guess then
-    changes how much has to be corrected, but not when a mass sticks, hits or turns round. So the
-    loss has few local minima. Each stage begins with the parameters of the one before, and has a
-    lower rate; the last one, without correction, is single shooting.
+    mobility A of the constrained system, less where readings have a turning point. Readings of
+    velocities correct v alone. A bad guess then changes how much has to be corrected, but not when
+    a mass sticks, hits or turns round. So the loss has few local minima. Each stage begins with the
+    parameters of the one before, and has a lower rate; the last one, without correction, is single
+    shooting.
 
     Sensors whose readings depend on accelerations or forces, and those that count turns, do not
     pull. Sensors that lag pull as if they did not.
@@ -126,33 +127,40 @@ class Guide(eqx.Module):
             here = still(system, control, t, q, v, z)
             return jnp.concatenate([jnp.ravel(member(here)) for member in members])
 
-        def step(state, _):
+        def step(carry, _):
+            state, largest = carry
             wanted = target(parts, k, state.t)
             y, present = (x[np.array(self.columns)] for x in wanted)
             r = jnp.where(present, y - read(stepper.system, state.t, state.q, state.v, state.z), 0)
-            pulled = self._pulled(stepper.system, state, read, r, present, dt)
+            pulled, largest = self._pulled(stepper.system, state, read, r, present, dt, largest)
             # What a scheme remembers is of the state before the correction.
             pulled = stepper.enforcement.anew(stepper.problem(pulled), pulled)
-            return stepper.step(pulled, dt, control), saved(state)
+            return (stepper.step(pulled, dt, control), largest), saved(state)
 
-        last, before = jax.lax.scan(step, stepper.init(start, check=False), length=steps)
+        first = stepper.init(start, check=False)
+        none = jnp.zeros(len(self.position) + len(self.velocity), first.q.dtype)
+        (last, _), before = jax.lax.scan(step, (first, none), length=steps)
         return jnp.concatenate([before, saved(last)[None]]), last.result
 
-    def _pulled(self, system, state, read, r, present, dt):
-        """The state after the correction. Derivatives take the gains as constants, which is right
-        where there is nothing to correct."""
+    def _pulled(self, system, state, read, r, present, dt, largest):
+        """The state after the correction, and the largest mobilities of the readings so far. For
+        derivatives the gains are constants, which is right where there is nothing to correct."""
         fixed, at = stop_gradient((system, (state.t, state.q, state.v, state.z)))
-        of_q, of_v = _gains(fixed, at, read, present, self.position, self.velocity)
+        places = self.position, self.velocity
+        of_q, of_v, largest = _gains(fixed, at, read, present, *places, stop_gradient(largest))
         decay = jnp.exp(-self.rate.astype(r.dtype) * dt)
         off = r[np.array(self.position, int)]
         dp, kick = (1 - decay**2) * (off @ of_q), (1 - decay) ** 2 / dt * (off @ of_q)
         kick = kick + (1 - decay) * (r[np.array(self.velocity, int)] @ of_v)
         q = system.normalise(system.retract(state.q, dp))
-        return state.replace(q=q, v=state.v + kick)
+        return state.replace(q=q, v=state.v + kick), largest
 
 
-def _gains(system: AbstractSystem, at: tuple, read: Any, present: Array, position, velocity):
-    """K^T for the readings of positions and for those of velocities, `(n, nv)` each."""
+def _gains(
+    system: AbstractSystem, at: tuple, read: Any, present: Array, position, velocity, largest: Array
+):
+    """K^T for the readings of positions and for those of velocities, `(n, nv)` each, and their
+    largest mobilities so far, `(n,)` of both."""
     t, q, v, z = at
     zero = jnp.zeros_like(v)
 
@@ -166,21 +174,20 @@ def _gains(system: AbstractSystem, at: tuple, read: Any, present: Array, positio
     operator = ConstraintOperator(Automatic(), of.mass(q), rows.J, tilt=tilt)
     still = jnp.zeros_like(rows.velocity)
 
-    def gains(J, present):
+    def gains(J, present, largest):
         if not len(J):
-            return J
+            return J, largest
         J = jnp.where(present[:, None], J, 0.0)
         moved = jnp.stack([operator.solve(f, still)[0] for f in J])
         mobility = moved @ J.T
-        own = jnp.diagonal(mobility)
-        room = jnp.where(own > 0, _SHARED * own, 1.0)
-        return inverse(mobility + jnp.diag(room))[0] @ moved
+        largest = jnp.maximum(largest, jnp.diagonal(mobility))
+        room = jnp.where(largest > 0, _SHARED * largest, 1.0)
+        return inverse(mobility + jnp.diag(room))[0] @ moved, largest
 
     position, velocity = np.array(position, int), np.array(velocity, int)
-    return (
-        gains(of_p[position], present[position]),
-        gains(of_v[velocity], present[velocity]),
-    )
+    of_q, of_positions = gains(of_p[position], present[position], largest[: len(position)])
+    of_v, of_velocities = gains(of_v[velocity], present[velocity], largest[len(position) :])
+    return of_q, of_v, jnp.concatenate([of_positions, of_velocities])
 
 
 def saved(state: State) -> Float[Array, " d"]:

@@ -66,15 +66,23 @@ def test_gains_move_readings_along_constraints():
     read = lambda system, t, q, v, z: jnp.stack([q[0] ** 2, 3 * v[1]])  # noqa: E731
 
     @jax.jit
-    def gains(q, v):
-        K, L = _gains(system, (0.0, q, v, None), read, np.array([True, True]), (0,), (1,))
-        return K, L, dense(equations(system).rows(0.0, q, v).J)
+    def gains(q, v, largest):
+        at, there = (0.0, q, v, None), jnp.array([True, True])
+        return *_gains(system, at, read, there, (0,), (1,), largest), dense(
+            equations(system).rows(0.0, q, v).J
+        )
 
-    K, L, J = (np.asarray(x) for x in gains(q, v))
+    K, L, largest, J = (np.asarray(x) for x in gains(q, v, np.zeros(2)))
     np.testing.assert_allclose(J @ K[0], 0, atol=1e-12)
     np.testing.assert_allclose(J @ L[0], 0, atol=1e-12)
     # What shares the corrections of readings that depend on each other takes a thousandth.
     np.testing.assert_allclose([2 * 0.6 * K[0, 0], 3 * L[0, 1]], 1 / 1.001, rtol=1e-9)
+    # Near a turning point it is relative to the largest mobility so far, by which K stays small.
+    # Here the mass is 2, and the mobility across the rod (0.6, -0.8) is half of (0.8, 0.6)^2.
+    np.testing.assert_allclose(largest, [(1.2 * 0.8) ** 2 / 2, (3 * 0.6) ** 2 / 2], rtol=1e-9)
+    K, L, kept, _ = (np.asarray(x) for x in gains(q, v, largest * [1e3, 0.1]))
+    np.testing.assert_allclose(kept, largest * [1e3, 1], rtol=1e-12)
+    np.testing.assert_allclose([2 * 0.6 * K[0, 0], 3 * L[0, 1]], [1 / 2, 1 / 1.001], rtol=1e-9)
 
 
 @slow

@@ -270,6 +270,16 @@ def test_undetermined_combination_is_named():
 
 
 @pytest.mark.slow
+def test_sensors_found_by_a_model_have_its_values():
+    """Also functions that take them from around."""
+    record = Record(TIMES, 3 - 9.81 / 2 * TIMES**2, state())
+    model = lambda p: (Falling(p["g"]), {"x": lambda sample: sample.q + p["offset"]})  # noqa: E731
+    found = identify.fit(model, {"g": 9.0, "offset": 1.0}, record, dt=0.1, **QUIET)
+    reading = found.sensors["x"](state(q=0.5))
+    np.testing.assert_allclose(reading, [2.5], rtol=1e-9)
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("optimiser", [optax.lbfgs(), optx.GaussNewton(1e-10, 1e-10)], ids=type)
 def test_other_optimisers(optimiser):
     guess, record = oscillator(damping=0.5, stiffness=8.5), Record(TIMES, decay(TIMES), state())
