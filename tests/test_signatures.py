@@ -268,7 +268,7 @@ MADE_INSIDE = set(
     "ConstraintOperator ContactMemory ContactPoints ContactRows ContactState Correction Course "
     "CoupledBlocks Dependents Ends Frames Glyph Images Layout LinearMap LogDensity Motion "
     "Multipliers Page Placement Point Pose RESULTS RowImpulse Sample SingleShooting Starts Step "
-    "StepperState Twist Wrench".split()
+    "StepperState Twist Window Wrench".split()
 )
 
 

@@ -1,9 +1,12 @@
-"""States and parameters on line: a Kalman filter on the constraints, and its smoother."""
+"""States and parameters on line: a Kalman filter on the constraints, its smoother, and a moving
+horizon."""
 
 from .belief import Belief as Belief
 from .belief import Innovation as Innovation
 from .filter import Filter as Filter
 from .gaussian import LinearMap as LinearMap
+from .horizon import MovingHorizon as MovingHorizon
+from .horizon import Window as Window
 from .noise import AbstractProcessNoise as AbstractProcessNoise
 from .noise import ContinuousNoise as ContinuousNoise
 from .noise import DiscreteNoise as DiscreteNoise

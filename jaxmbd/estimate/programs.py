@@ -16,7 +16,8 @@ from .._types import RealScalarLike
 from .belief import Belief
 from .chart import Chart, on_positions, settled
 from .gaussian import carried, factor
-from .run import FilterRun, SmoothedRun
+from .relinearised import Readings, once_more
+from .run import FilterRun, SmoothedRun, filter_run, smoothed_run
 from .steps import (
     ITERATIONS,
     entries,
@@ -26,12 +27,16 @@ from .steps import (
     moved,
     point_at,
     predicted,
+    predicted_over,
     readings,
     sample_at,
     system_at,
     systems_near,
     updated,
 )
+
+# Means that change by no more of their standard deviations stay.
+_STAYED = 1e-3
 
 
 @eqx.filter_jit
@@ -114,7 +119,6 @@ def compiled_step(filter: Any, belief: Belief, reading: Any, present: Any, u: Py
 @eqx.filter_jit
 def compiled_run(filter: Any, start: Belief, record: PyTree, substeps: int) -> FilterRun:
     time, measured, present, control = record
-    dtype = start.q.dtype
     # From the last sample the filter goes on as far as to it, which is thrown away.
     steps = jnp.diff(time)
     steps = jnp.concatenate([steps, steps[-1:]]) / substeps
@@ -123,33 +127,12 @@ def compiled_run(filter: Any, start: Belief, record: PyTree, substeps: int) -> F
         t, y, there, h = row
         before = before.replace(before.point, t=t)
         belief, innovation = updated(filter, before, y, there, control)
-
-        def onward(state, _):
-            found = predicted(filter, state[0], h, control)
-            return (found.belief, product(found.slope, state[1])), None
-
-        one = jnp.eye(belief.P.shape[0], dtype=dtype)
-        (after, slope), _ = jax.lax.scan(onward, (belief, one), None, length=substeps)
+        after, slope = predicted_over(filter, belief, h, control, substeps)
         return after, (before, belief, innovation, slope)
 
     rows = time, measured, present, steps
     _, (before, beliefs, innovations, slopes) = jax.lax.scan(sample, start, rows)
-    values, sigma = entries(filter, beliefs)
-    verdicts = jax.vmap(first_failure)(beliefs.result, innovations.result)
-    return FilterRun(
-        beliefs.t,
-        beliefs.q,
-        beliefs.v,
-        beliefs,
-        before,
-        innovations,
-        slopes,
-        filter.unknowns.names,
-        values,
-        sigma,
-        jnp.sum(innovations.log_likelihood),
-        first_of(verdicts),
-    )
+    return filter_run(filter, before, beliefs, innovations, slopes)
 
 
 @eqx.filter_jit
@@ -175,14 +158,24 @@ def compiled_smooth(filter: Any, run: FilterRun) -> SmoothedRun:
 
     _, before = jax.lax.scan(back, last, pieces, reverse=True)
     beliefs = jax.tree.map(lambda x, y: jnp.concatenate([x, y[None]]), before, last)
-    values, sigma = entries(filter, beliefs)
-    return SmoothedRun(
-        run.t,
-        beliefs.q,
-        beliefs.v,
-        beliefs,
-        filter.unknowns.names,
-        values,
-        sigma,
-        first_of(beliefs.result),
-    )
+    return smoothed_run(filter, beliefs, first_of(beliefs.result))
+
+
+@eqx.filter_jit
+def compiled_most_probable(
+    filter: Any, run: FilterRun, smooth: SmoothedRun, record: PyTree, substeps: int, iterations: int
+) -> SmoothedRun:
+    time, measured, present, control = record
+    present = present & run.innovations.accepted[:, None]
+    h = jnp.diff(time, prepend=2 * time[0] - time[1]) / substeps
+    readings = Readings(measured, present, h, None, jnp.ones(len(time), bool))
+    arrival = jax.tree.map(lambda x: x[0], run.predicted)
+
+    def again(beliefs, _):
+        found = once_more(filter, arrival, beliefs, readings, control, substeps)
+        return found.beliefs, found.change
+
+    beliefs, changes = jax.lax.scan(again, smooth.beliefs, length=iterations)
+    stayed = changes[-1] <= _STAYED
+    verdict = RESULTS.where(stayed, RESULTS.successful, RESULTS.max_iterations_reached)
+    return smoothed_run(filter, beliefs, first_failure(first_of(beliefs.result), verdict))

@@ -4,15 +4,17 @@ from typing import Annotated, Any
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
 import numpy as np
 import scipy.stats
 from jaxtyping import Array, Float
 
 from .._inputs import checked, inside
 from .._printed import counted, judged, printed, span
-from .._results import RESULTS
+from .._results import RESULTS, first_failure
 from .._system import AbstractStates
 from .belief import Belief, Innovation
+from .steps import entries, first_of
 
 
 @printed
@@ -118,6 +120,23 @@ class SmoothedRun(AbstractStates):
             judged(self.result, "successful", "failed"),
         ]
         return "\n".join([*rows, *(_parameters(self) if self.t.ndim == 1 else [])])
+
+
+def filter_run(
+    filter: Any, before: Belief, beliefs: Belief, innovations: Innovation, slopes: Array
+) -> FilterRun:
+    """The result of a filter, with the parameters over time and the verdict."""
+    values, sigma = entries(filter, beliefs)
+    verdicts = jax.vmap(first_failure)(beliefs.result, innovations.result)
+    names, log = filter.unknowns.names, jnp.sum(innovations.log_likelihood)
+    rows = beliefs.t, beliefs.q, beliefs.v, beliefs, before, innovations, slopes
+    return FilterRun(*rows, names, values, sigma, log, first_of(verdicts))
+
+
+def smoothed_run(filter: Any, beliefs: Belief, result: RESULTS) -> SmoothedRun:
+    """The result of a smoother."""
+    names, (values, sigma) = filter.unknowns.names, entries(filter, beliefs)
+    return SmoothedRun(beliefs.t, beliefs.q, beliefs.v, beliefs, names, values, sigma, result)
 
 
 def _parameters(run: Any) -> list[str]:

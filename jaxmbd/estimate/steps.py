@@ -161,10 +161,45 @@ def readings(
     return [jnp.ravel(jnp.asarray(sensor(sample))) for sensor in sensors]
 
 
+def predicted_over(filter: Any, belief: Belief, h: Scalar, u: PyTree, steps: int) -> Prediction:
+    """The belief after some steps h."""
+
+    def onward(before, _):
+        found = predicted(filter, before.belief, h, u)
+        return Prediction(found.belief, product(found.slope, before.slope)), None
+
+    one = jnp.eye(belief.P.shape[0], dtype=belief.P.dtype)
+    return jax.lax.scan(onward, Prediction(belief, one), None, length=steps)[0]
+
+
 def updated(
     filter: Any, belief: Belief, reading: Array, present: Array, u: PyTree
 ) -> tuple[Belief, Innovation]:
     """The belief with a reading."""
+    told = told_by(filter, belief, reading, present, u, gate=filter.gate)
+    new, _, met = moved(filter, belief, told.shift, told.P)
+    return judged(new, belief, [belief.result, told.result, met]), told.innovation
+
+
+class Told(NamedTuple):
+    """What a reading makes of the deviations from a belief: their mean and their covariance."""
+
+    shift: Float[Array, " n"]
+    P: Float[Array, "n n"]
+    innovation: Innovation
+    result: RESULTS
+
+
+def told_by(
+    filter: Any,
+    belief: Belief,
+    reading: Array,
+    present: Array,
+    u: PyTree,
+    ahead: Float[Array, " n"] | float = 0.0,
+    gate: float | None = None,
+) -> Told:
+    """What a reading tells, if the deviations from the belief had the mean `ahead` before."""
     dtype = belief.q.dtype
     control = as_control(u, dtype)
 
@@ -188,24 +223,19 @@ def updated(
     model = filter.rule.linear(images, lambda y: off(y, images.center))
     number = jnp.isfinite(reading)
     used = present & number
-    value = off(jnp.where(used, reading, images.center), images.center) - model.mean
+    expected = model.mean + model.slope @ jnp.broadcast_to(ahead, belief.P.shape[:1])
+    value = off(jnp.where(used, reading, images.center), images.center) - expected
     found = corrected(belief.P, model, sigma, value, used)
     accepted = jnp.array(True)
     shift, P = found.shift, found.P
-    if filter.gate is not None:
-        limits = scipy.stats.chi2.ppf(filter.gate, np.maximum(np.arange(len(reading) + 1), 1))
+    if gate is not None:
+        limits = scipy.stats.chi2.ppf(gate, np.maximum(np.arange(len(reading) + 1), 1))
         limit = jnp.asarray(limits, dtype)[jnp.sum(used)]
         accepted = found.nis <= limit
         shift = jnp.where(accepted, shift, 0.0)
         P = jnp.where(accepted, P, belief.P)
-    new, _, met = moved(filter, belief, shift, P)
     valid = images.valid & found.valid
-    verdicts = [
-        belief.result,
-        RESULTS.where(valid, RESULTS.successful, RESULTS.covariance_indefinite),
-        first_of(images.others),
-        met,
-    ]
+    verdict = RESULTS.where(valid, RESULTS.successful, RESULTS.covariance_indefinite)
     lost = jnp.any(present & ~number)
     innovation = Innovation(
         jnp.where(used, value, 0.0),
@@ -216,7 +246,7 @@ def updated(
         accepted,
         RESULTS.where(lost, RESULTS.nonfinite_reading, RESULTS.successful),
     )
-    return judged(new, belief, verdicts), innovation
+    return Told(ahead + shift, P, innovation, first_failure(verdict, first_of(images.others)))
 
 
 def reading_sizes(filter: Any, belief: Belief, control: Control | None) -> list[int]:
