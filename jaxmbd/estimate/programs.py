@@ -16,7 +16,7 @@ from .._types import RealScalarLike
 from .belief import Belief
 from .chart import Chart, on_positions, settled
 from .gaussian import carried, factor
-from .relinearised import Readings, once_more
+from .relinearised import Forward, Readings, once_more, smoothed
 from .run import FilterRun, SmoothedRun, filter_run, smoothed_run
 from .steps import (
     ITERATIONS,
@@ -146,13 +146,9 @@ def compiled_smooth(filter: Any, run: FilterRun) -> SmoothedRun:
 
     def back(later, row):
         belief, ahead, slope = row
-        system = system_at(filter, ahead.free, ahead.angles)
-        xi = ahead.chart.seen(system, later.point)
-        change = later.chart.change(system, jnp.zeros_like(xi), ahead.chart)
-        W = factor(ahead.P).W
-        gain = product(product(product(belief.P, slope.T), W.T), W)
-        more = carried(gain, carried(change, later.P) - ahead.P)
-        new, _, met = moved(filter, belief, gain @ xi, belief.P + more)
+        none = jnp.zeros_like(belief.P[0])
+        here = Forward(none, belief.P, ahead, none, slope)
+        new, _, met = moved(filter, belief, *smoothed(filter, here, later, none, later.P))
         new = judged(new, belief, [later.result, belief.result, met])
         return new, new
 

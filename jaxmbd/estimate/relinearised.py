@@ -48,7 +48,7 @@ class Pass(NamedTuple):
     change: Scalar
 
 
-class _Forward(NamedTuple):
+class Forward(NamedTuple):
     """Deviations of the filter at a time, with mean and covariance, and the prediction from there:
     a belief around the image of the mean that was given, and the mean seen from it."""
 
@@ -73,23 +73,17 @@ def once_more(
         told = told_by(filter, belief, y, present, control if u is None else u, mean)
         belief = belief.replace(belief.point, P=told.P)
         found = predicted_over(filter, belief, h, control if u is None else next_u, steps)
-        ahead, ahead_mean = found.belief, found.slope @ told.shift
+        ahead, ahead_mean = found.belief, found.slope @ told.mean
         there = _seen(filter, ahead, ahead_mean, ahead.P, later)
         # Before the window has begun all beliefs are the arrival, and wait.
-        kept = tree_where(begun, there, (told.shift, told.P))
-        out = _Forward(told.shift, told.P, ahead, ahead_mean, found.slope)
+        kept = tree_where(begun, there, (told.mean, told.P))
+        out = Forward(told.mean, told.P, ahead, ahead_mean, found.slope)
         verdict = first_failure(told.result, ahead.result)
         return kept, (out, told.innovation, RESULTS.where(begun, verdict, told.result))
 
     def back(later, row):
         belief, next_one, forward, begun = row
-        mean, P = later
-        at = _seen(filter, next_one, mean, P, forward.ahead)
-        W = factor(forward.ahead.P).W
-        gain = product(product(product(forward.P, forward.slope.T), W.T), W)
-        own = forward.mean + gain @ (at[0] - forward.ahead_mean)
-        smooth = own, forward.P + carried(gain, at[1] - forward.ahead.P)
-        mean, P = tree_where(begun, smooth, later)
+        mean, P = tree_where(begun, smoothed(filter, forward, next_one, *later), later)
         new, _, met = moved(filter, belief, mean, P)
         return (mean, P), (judged(new, belief, [belief.result, met]), _size(mean, P))
 
@@ -114,6 +108,18 @@ def once_more(
     second, _, _ = moved(filter, first.ahead, first.ahead_mean, first.ahead.P)
     change = jnp.maximum(jnp.max(sizes, initial=0.0), _size(*last))
     return Pass(new, innovations, second, change)
+
+
+def smoothed(
+    filter: Any, here: Forward, later: Belief, mean: Array, P: Array
+) -> tuple[Float[Array, " n"], Float[Array, "n n"]]:
+    """Deviations here, given what is known later: deviations from a belief there (Rauch, Tung and
+    Striebel 1965)."""
+    ahead_mean, ahead_P = _seen(filter, later, mean, P, here.ahead)
+    W = factor(here.ahead.P).W
+    gain = product(product(product(here.P, here.slope.T), W.T), W)
+    more = carried(gain, ahead_P - here.ahead.P)
+    return here.mean + gain @ (ahead_mean - here.ahead_mean), here.P + more
 
 
 def _seen(filter: Any, belief: Belief, mean: Array, P: Array, other: Belief) -> tuple[Array, Array]:

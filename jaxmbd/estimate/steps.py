@@ -177,14 +177,14 @@ def updated(
 ) -> tuple[Belief, Innovation]:
     """The belief with a reading."""
     told = told_by(filter, belief, reading, present, u, gate=filter.gate)
-    new, _, met = moved(filter, belief, told.shift, told.P)
+    new, _, met = moved(filter, belief, told.mean, told.P)
     return judged(new, belief, [belief.result, told.result, met]), told.innovation
 
 
 class Told(NamedTuple):
     """What a reading makes of the deviations from a belief: their mean and their covariance."""
 
-    shift: Float[Array, " n"]
+    mean: Float[Array, " n"]
     P: Float[Array, "n n"]
     innovation: Innovation
     result: RESULTS
@@ -196,10 +196,10 @@ def told_by(
     reading: Array,
     present: Array,
     u: PyTree,
-    ahead: Float[Array, " n"] | float = 0.0,
+    before: Float[Array, " n"] | None = None,
     gate: float | None = None,
 ) -> Told:
-    """What a reading tells, if the deviations from the belief had the mean `ahead` before."""
+    """What a reading tells, if the deviations from the belief had the mean `before`; default 0."""
     dtype = belief.q.dtype
     control = as_control(u, dtype)
 
@@ -223,7 +223,7 @@ def told_by(
     model = filter.rule.linear(images, lambda y: off(y, images.center))
     number = jnp.isfinite(reading)
     used = present & number
-    expected = model.mean + model.slope @ jnp.broadcast_to(ahead, belief.P.shape[:1])
+    expected = model.mean if before is None else model.mean + model.slope @ before
     value = off(jnp.where(used, reading, images.center), images.center) - expected
     found = corrected(belief.P, model, sigma, value, used)
     accepted = jnp.array(True)
@@ -246,7 +246,8 @@ def told_by(
         accepted,
         RESULTS.where(lost, RESULTS.nonfinite_reading, RESULTS.successful),
     )
-    return Told(ahead + shift, P, innovation, first_failure(verdict, first_of(images.others)))
+    mean = shift if before is None else before + shift
+    return Told(mean, P, innovation, first_failure(verdict, first_of(images.others)))
 
 
 def reading_sizes(filter: Any, belief: Belief, control: Control | None) -> list[int]:

@@ -45,17 +45,17 @@ class AbstractTransform(Extensible):
     ) -> tuple[Float[Array, " entries"], Float[Array, " entries"]]:
         """The ends of a confidence interval of half this width, to first order, of each entry of
         the value at z. Default: value -+ half."""
-        entries = jnp.concatenate([jnp.ravel(x) for x in jax.tree.leaves(self.value(guess, z))])
+        entries = self._entries(guess, z)
         return entries - half, entries + half
 
     def log_volume(self, guess: PyTree, z: Float[Array, " n"]) -> Scalar:
         """The logarithm of the volume of values for a unit volume of z, by which a density of
         values becomes one of z: log sqrt det(D^T D), D the derivative of all entries."""
-        entries = lambda z: jnp.concatenate(  # noqa: E731
-            [jnp.ravel(x) for x in jax.tree.leaves(self.value(guess, z))]
-        )
-        D = jax.jacfwd(entries)(z)
+        D = jax.jacfwd(lambda z: self._entries(guess, z))(z)
         return jnp.linalg.slogdet(D.T @ D)[1] / 2
+
+    def _entries(self, guess, z) -> Float[Array, " entries"]:
+        return jnp.concatenate([jnp.ravel(x) for x in jax.tree.leaves(self.value(guess, z))])
 
     def check(self, name: str, guess: PyTree) -> None:
         """**Raises:** `ValueError` for a guess outside of the range of the map."""
@@ -70,12 +70,15 @@ class _Entrywise(AbstractTransform):
         return int(np.size(guess))
 
     def log_volume(self, guess, z):
-        slope = jax.jvp(lambda z: self.value(guess, z), (z,), (jnp.ones_like(z),))[1]
+        _, slope = self._with_slope(guess, z)
         return jnp.sum(jnp.log(jnp.abs(slope)))
+
+    def _with_slope(self, guess, z):
+        return jax.jvp(lambda z: self.value(guess, z), (z,), (jnp.ones_like(z),))
 
     def interval(self, guess, z, half):
         """The interval of z, mapped to values. So it stays within the range of the map."""
-        value, slope = jax.jvp(lambda z: self.value(guess, z), (z,), (jnp.ones_like(z),))
+        value, slope = self._with_slope(guess, z)
         slope = jnp.ravel(jnp.asarray(slope))
         fixed = slope == 0
         reach = half / jnp.where(fixed, 1.0, jnp.abs(slope))
@@ -203,21 +206,15 @@ class UnitVector(AbstractTransform):
 
     def value(self, guess, z):
         guess = jnp.asarray(guess, z.dtype)
-        across = _across(guess) @ z
-        square = jnp.sum(z * z)
-        small = square < 1e-12
-        angle = jnp.sqrt(jnp.where(small, 1.0, square))
-        sinc = jnp.where(small, 1 - square / 6, jnp.sin(angle) / angle)
-        return jnp.where(small, 1 - square / 2, jnp.cos(angle)) * guess + sinc * across
+        cos, sinc = _turn(jnp.sum(z * z))
+        return cos * guess + sinc * (_across(guess) @ z)
 
     def log_volume(self, guess, z):
         """Each number but one, which is the angle, is stretched by sin|z| / |z|. Beyond half a turn
         directions come again: the density ends there."""
         square = jnp.sum(z * z)
-        small = square < 1e-12
         inside = square < np.pi**2
-        angle = jnp.sqrt(jnp.where(small | ~inside, 1.0, square))
-        sinc = jnp.where(small, 1 - square / 6, jnp.sin(angle) / angle)
+        _, sinc = _turn(jnp.where(inside, square, 0.0))
         return jnp.where(inside, (z.shape[0] - 1) * jnp.log(sinc), -jnp.inf)
 
     def check(self, name, guess):
@@ -227,6 +224,14 @@ class UnitVector(AbstractTransform):
                 f"The guess of `{name}` must be a unit vector of three entries or a unit "
                 f"quaternion, but is {guess}."
             )
+
+
+def _turn(square: Scalar) -> tuple[Array, Array]:
+    """cos|z| and sin|z| / |z|, from |z|^2, with derivatives at 0."""
+    small = square < 1e-12
+    angle = jnp.sqrt(jnp.where(small, 1.0, square))
+    cos = jnp.where(small, 1 - square / 2, jnp.cos(angle))
+    return cos, jnp.where(small, 1 - square / 6, jnp.sin(angle) / angle)
 
 
 def _across(p: Float[Array, " n"]) -> Float[Array, "n m"]:
