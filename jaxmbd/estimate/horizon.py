@@ -12,7 +12,7 @@ from .._checks import with_dtype
 from .._compiler import tree_where
 from .._inputs import at_least, checked
 from .._printed import counted, printed
-from .._results import RESULTS
+from .._results import RESULTS, first_failure
 from .._step import as_control
 from .._types import Scalar
 from ..identify import Record
@@ -22,6 +22,9 @@ from .relinearised import Readings, once_more
 from .run import FilterRun, filter_run
 from .steps import Prediction, given, predicted_over, reading_sizes
 
+# Means that change by no more of their standard deviations stay.
+_STAYED = 0.1
+
 
 @printed
 class Window(eqx.Module):
@@ -30,12 +33,14 @@ class Window(eqx.Module):
     **Fields:** `beliefs`, the smoothed ones, along a leading axis; `belief`, the newest, which is a
     `State`. Before the window has filled, the first ones are copies of the start. `arrival`: what
     was believed at the first time before its reading; `second`: the same at the second time.
+    `change`: the largest change of a mean in the last iteration, in standard deviations.
     """
 
     beliefs: Belief
     arrival: Belief
     second: Belief
     readings: Readings
+    change: Scalar
 
     @property
     def belief(self) -> Belief:
@@ -117,7 +122,7 @@ class MovingHorizon(eqx.Module):
         h = jnp.full(n, self.filter.dt, dtype)
         none = jnp.zeros((n, size), bool)
         readings = Readings(none.astype(dtype), none, h, u, jnp.arange(n) == n - 1)
-        return Window(jax.tree.map(rows, belief), belief, belief, readings)
+        return Window(jax.tree.map(rows, belief), belief, belief, readings, jnp.zeros((), dtype))
 
     @checked
     def step(
@@ -138,7 +143,8 @@ class MovingHorizon(eqx.Module):
     @checked
     def run(self, start: Belief, record: Record) -> FilterRun:
         """All of a record, as `Filter.run`: what is believed at each time from the readings so
-        far."""
+        far. If the last iteration of any time moved a mean by more than a tenth of its standard
+        deviation, the result says so: use more of them."""
         data, steps = record_for(self.filter, start, record)
         return _run(self, self.start(start), data, steps)
 
@@ -174,7 +180,7 @@ def _run(horizon: MovingHorizon, window: Window, record: PyTree, steps: int) -> 
         beliefs = beliefs.replace(beliefs.point, t=last(beliefs.t, t))
         window = eqx.tree_at(lambda w: w.beliefs, window, beliefs)
         window, innovation = _settled(horizon, window, control, steps)
-        return window, (prediction, window.belief, innovation)
+        return window, (prediction, window.belief, innovation, window.change)
 
     readings = window.readings
     numbers, there = last(readings.numbers, measured[0]), last(readings.present, present[0])
@@ -184,14 +190,17 @@ def _run(horizon: MovingHorizon, window: Window, record: PyTree, steps: int) -> 
     window, innovation = _settled(horizon, window, control, steps)
     rows = measured[1:], present[1:], jnp.diff(time) / steps, time[1:]
     first = window.belief, innovation
-    _, (ahead, *later) = jax.lax.scan(sample, window, rows)
+    _, (ahead, *later, changes) = jax.lax.scan(sample, window, rows)
     beliefs, innovations = jax.tree.map(
         lambda x, y: jnp.concatenate([x[None], y]), first, tuple(later)
     )
     before = jax.tree.map(lambda x, y: jnp.concatenate([x[None], y]), start, ahead.belief)
     # As from a filter, with one that nobody needs at the end.
     slopes = jnp.concatenate([ahead.slope, ahead.slope[-1:]])
-    return filter_run(horizon.filter, before, beliefs, innovations, slopes)
+    run = filter_run(horizon.filter, before, beliefs, innovations, slopes)
+    stayed = jnp.maximum(jnp.max(changes, initial=0.0), window.change) <= _STAYED
+    verdict = RESULTS.where(stayed, RESULTS.successful, RESULTS.max_iterations_reached)
+    return eqx.tree_at(lambda r: r.result, run, first_failure(run.result, verdict))
 
 
 def _onward(
@@ -209,7 +218,8 @@ def _onward(
 
     arrival = tree_where(readings.begun[0], window.second, window.arrival)
     beliefs = shifted(window.beliefs, found.belief)
-    return Window(beliefs, arrival, window.second, shifted(readings, row)), found
+    later = Window(beliefs, arrival, window.second, shifted(readings, row), window.change)
+    return later, found
 
 
 def _settled(
@@ -220,7 +230,9 @@ def _settled(
     def again(beliefs, _):
         arrival, readings = window.arrival, window.readings
         found = once_more(horizon.filter, arrival, beliefs, readings, control, steps)
-        return found.beliefs, (found.second, _at(found.innovations, -1))
+        return found.beliefs, (found.second, found.change, _at(found.innovations, -1))
 
-    beliefs, (second, innovation) = jax.lax.scan(again, window.beliefs, length=horizon.iterations)
-    return Window(beliefs, window.arrival, _at(second, -1), window.readings), _at(innovation, 0)
+    beliefs, found = jax.lax.scan(again, window.beliefs, length=horizon.iterations)
+    second, change = _at(found[:2], -1)
+    later = Window(beliefs, window.arrival, second, window.readings, change)
+    return later, _at(found[2], 0)

@@ -122,6 +122,8 @@ def test_a_window_of_the_whole_record(of_angle):
         mbd.raise_if_failed(run)
         off[samples] = abs(run.q[-1, 0] - x[-1, 0])
     assert off[COUNT + 2] < 1e-7 and off[3] < 3e-4
+    hasty = estimate.MovingHorizon(filter, 3, iterations=1).run(start, record)
+    assert hasty.result == mbd.RESULTS.max_iterations_reached
     assert abs(filter.run(start, record).q[-1, 0] - x[-1, 0]) > 2e-3
 
 
@@ -221,6 +223,7 @@ def test_controls_of_a_window():
         belief, _ = filter.step(belief, np.array([y]), u)
         window, _ = horizon.step(window, np.array([y]), u)
         np.testing.assert_allclose(window.belief.q, belief.q, rtol=0, atol=1e-12)
+        assert window.change < 1e-9
     assert "window of 3 times" in str(window)
     with pytest.raises(ValueError, match="A window remembers its controls"):
         horizon.step(horizon.start(start, u=None), np.array([0.9]), np.zeros(1))
