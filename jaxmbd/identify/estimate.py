@@ -82,11 +82,10 @@ class Estimate(eqx.Module):
         size = parameters.size
         values, (system, sensors), entries, D = _evaluated(problem, z)
         rig = problem.residuals.simulation.rig
-        if rig.names is None and any(
-            getattr(x, "__closure__", None) for x in jax.tree.leaves(sensors)
-        ):
-            # Functions of the model's own, whose values in a compiled program are no numbers.
-            sensors = rig(values).named.values()
+        if any(getattr(x, "__closure__", None) for x in jax.tree.leaves((system, sensors))):
+            # Functions made by the model, whose values in a compiled program are no numbers.
+            rigged = rig(values)
+            system, sensors = rigged.system, tuple(rigged.named.values())
         found = search.aux
         multipliers = data.multipliers
         sens = sensitivity(

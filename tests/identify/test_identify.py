@@ -4,6 +4,7 @@ Truths: motions in closed form, linear regression, SciPy's robust fits, and one 
 another."""
 
 import math
+from collections.abc import Callable
 
 import equinox as eqx
 import jax
@@ -269,14 +270,34 @@ def test_undetermined_combination_is_named():
         found.derived(lambda p: {"both": jnp.stack([k(p), m(p)])})
 
 
+class Pulled(mbd.AbstractSystem):
+    """q'' = -g(t)."""
+
+    pull: Callable
+
+    def mass_matrix(self, q):
+        return jnp.eye(1)
+
+    def force(self, t, q, v, u):
+        return -jnp.reshape(self.pull(jnp.asarray(t)), 1)
+
+
 @pytest.mark.slow
-def test_sensors_found_by_a_model_have_its_values():
-    """Also functions that take them from around."""
+def test_functions_made_by_a_model_have_its_values():
+    """Sensors and forces that take the values from around, of what is found."""
+
+    def model(p):
+        pull = Pulled(lambda t: p["g"] * jnp.ones_like(t))
+        return pull, {"x": lambda sample: sample.q + p["offset"]}
+
     record = Record(TIMES, 3 - 9.81 / 2 * TIMES**2, state())
-    model = lambda p: (Falling(p["g"]), {"x": lambda sample: sample.q + p["offset"]})  # noqa: E731
     found = identify.fit(model, {"g": 9.0, "offset": 1.0}, record, dt=0.1, **QUIET)
     reading = found.sensors["x"](state(q=0.5))
     np.testing.assert_allclose(reading, [2.5], rtol=1e-9)
+    there = state()
+    np.testing.assert_allclose(
+        found.system.force(there.t, there.q, there.v, None), -9.81, rtol=1e-9
+    )
 
 
 @pytest.mark.slow
