@@ -225,6 +225,10 @@ class RESULTS(diffrax.RESULTS, metaclass=_InWords):  # pyright: ignore[reportGen
         "The number of freedoms is not the one with which the filter has started, or is `freedoms` "
         "that is wrong: at a singular pose, linear models of the motion do not hold."
     )
+    loss_stays_low = (
+        "The loss does not rise to the level of the interval on this side, as far as the profile "
+        "went: the measurements do not limit the value there."
+    )
     gimbal_lock = (
         "Roll-pitch-yaw coordinates reached gimbal lock (pitch = +-90 degrees). Use quaternions."
     )

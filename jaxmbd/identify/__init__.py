@@ -49,6 +49,9 @@ from .pictures import plot_residuals as plot_residuals
 from .pictures import plot_slices as plot_slices
 from .prediction import Prediction as Prediction
 from .prediction import predict as predict
+from .profile import ParameterProfile as ParameterProfile
+from .profile import Profile as Profile
+from .profile import profile as profile
 from .record import Clock as Clock
 from .record import MeasuredInput as MeasuredInput
 from .record import Record as Record

@@ -158,7 +158,7 @@ class Estimate(eqx.Module):
         half = half * (self.inflation if inflated else 1.0)
         parameters = self.problem.residuals.parameters
         return np.stack(
-            _interval(parameters, picked(self.z, np.s_[: parameters.size]), half), axis=1
+            interval_ends(parameters, picked(self.z, np.s_[: parameters.size]), half), axis=1
         )
 
     @checked
@@ -355,7 +355,7 @@ def load_estimate(path: str | os.PathLike) -> dict[str, PyTree]:
 
 
 @compiled_quickly
-def _interval(parameters: Parameters, z: Array, half: Array) -> tuple[Array, Array]:
+def interval_ends(parameters: Parameters, z: Array, half: Array) -> tuple[Array, Array]:
     return parameters.interval(z, jnp.asarray(half, z.dtype))
 
 

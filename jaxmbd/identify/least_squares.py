@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Annotated, Any, NamedTuple
 
 import equinox as eqx
@@ -203,6 +203,28 @@ def least_squares(
         here.result,
         time.perf_counter() - begin,
     )
+
+
+def searched(
+    residuals: Callable[[Array, PyTree], Array],
+    y: Float[Array, " p"],
+    bounds: tuple[np.ndarray, np.ndarray],
+    args: PyTree,
+    scale: float,
+    tolerance: float,
+    step_size: float,
+) -> Iterator[Iterate]:
+    """The iterates of the same search from a vector y, by the program that `least_squares` has
+    compiled, also for other bounds. It begins with steps of this size, which is 1 in
+    `least_squares`."""
+    lower, upper = map(to_jax, bounds)
+    solver = levenberg_marquardt(jnp.asarray(tolerance, y.dtype), y, lower, upper)
+    problem = solver, _Scaled(residuals, _Unravel(y)), (args, jnp.asarray(scale, y.dtype))
+    first = jnp.asarray(step_size, y.dtype)
+    here = eqx.tree_at(lambda it: it.state.step_size, once(_start, problem, y), first)
+    while not here.done:
+        here = once(_step, problem, here)
+        yield here
 
 
 class TracedLeastSquares(NamedTuple):
