@@ -26,8 +26,8 @@ _TOLD = 0.02
 _SIDES = "low", "high"
 
 
-def _is_open(result: RESULTS) -> bool:
-    return bool(code(result) == code(RESULTS.loss_stays_low))
+def _is(result: RESULTS, other: RESULTS) -> bool:
+    return bool(code(result) == code(other))
 
 
 @printed
@@ -43,7 +43,8 @@ class ParameterProfile(NamedTuple):
     - `linearised`: the interval of the covariance, `(2,)`.
     - `at_bound`: whether an end is a bound of the parameter, `(2,)`.
     - `results`: two verdicts. `successful` is an end that was found, or a bound;
-      `loss_stays_low` an open one. Others tell why a search failed.
+      `loss_stays_low` an open one; `stuck` one that was found where searches ended at kinks of the
+      loss, so it may be too near. Others tell why a search failed.
     - `value`, `free`, `loss`: the points that were computed, in the order of the values: the value,
       its free number, and how far the loss has risen; `(points,)`.
     """
@@ -60,17 +61,33 @@ class ParameterProfile(NamedTuple):
 
     def __str__(self) -> str:
         low, high = self.interval
-        head = f"{self.name}: {low:.6g} ... {high:.6g}{self._notes()}"
+        head = f"{self.name}: {low:.6g} ... {high:.6g}{self.notes}"
         return "\n".join([head, *(f"  {text}" for text in self._failures())])
 
-    def _notes(self) -> str:
-        """What is special about the ends."""
+    @property
+    def half_widths(self) -> np.ndarray:
+        """How far the ends are from the estimate, divided by those of `linearised`, `(2,)`; NaN
+        where one of both is not finite."""
+        with np.errstate(all="ignore"):
+            found = (self.interval - self.estimate) / (self.linearised - self.estimate)
+        return np.where(np.isfinite(found), found, np.nan)
+
+    @property
+    def at_kinks(self) -> np.ndarray:
+        """Whether an end is where searches ended at kinks of the loss, `(2,)`."""
+        return np.array([_is(result, RESULTS.stuck) for result in self.results])
+
+    @property
+    def notes(self) -> str:
+        """What is special about the ends, in words."""
         said = []
         for side, at_bound, result in zip(_SIDES, self.at_bound, self.results, strict=True):
             if at_bound:
                 said.append(f"{side} end at the bound")
-            elif _is_open(result):
+            elif _is(result, RESULTS.loss_stays_low):
                 said.append(f"{side} end open")
+            elif _is(result, RESULTS.stuck):
+                said.append(f"{side} end at kinks")
             elif not succeeded(result):
                 said.append(f"{side} end NOT FOUND")
         return "  " + ", ".join(said) if said else ""
@@ -79,8 +96,8 @@ class ParameterProfile(NamedTuple):
         """Why ends were not found."""
         return [
             f"{side} end not found: {RESULTS[result]}"
-            for side, result in zip(_SIDES, self.results, strict=True)
-            if not (succeeded(result) or _is_open(result))
+            for side, end, result in zip(_SIDES, self.interval, self.results, strict=True)
+            if np.isnan(end)
         ]
 
 
@@ -181,10 +198,8 @@ class Profile(eqx.Module):
         failed = []
         for name, each in self.parameters.items():
             old, new = (f"{a:.6g} ... {b:.6g}" for a, b in (each.linearised, each.interval))
-            with np.errstate(all="ignore"):
-                part = (each.interval - each.estimate) / (each.linearised - each.estimate)
-            told = ", ".join(f"{x:.2f}" if np.isfinite(x) else "-" for x in part)
-            rows.append(f"{name:{width}}  {old:>26}  {new:>26}   x {told}{each._notes()}")
+            told = ", ".join("-" if np.isnan(x) else f"{x:.2f}" for x in each.half_widths)
+            rows.append(f"{name:{width}}  {old:>26}  {new:>26}   x {told}{each.notes}")
             failed += [f"{name}: {text}" for text in each._failures()]
         rows += failed
         if not self.is_minimum:

@@ -19,8 +19,9 @@ _FAR, _WIDE = 10.0, 20.0
 _FURTHER = 3.0
 # The largest number of points on a side, and of attempts after a failure.
 _POINTS, _ATTEMPTS = 25, 4
-# The first step of a search that begins where the model of the last one says: it is hardly damped.
-_STEP_SIZE = 1e6
+# The steps of a search begin so long that damping is this share of the least curvature, but not
+# longer than that. After so many in a row that do not lower the loss, it is stuck.
+_DAMPED, _LONGEST, _STUCK = 0.1, 1e8, 6
 # The tolerance of the searches, which mostly end before.
 _FINE = 1e-9
 # The largest change of other free numbers that this model may predict, for a change by 1.
@@ -53,6 +54,8 @@ class Nearby(NamedTuple):
     if the residuals are linear:
 
         S(x + d) = S - possible + 2 slope d + curvature d^2    at    z + still + d moving.
+
+    `weakest`: the least curvature of S along the others that is not zero.
     """
 
     possible: float
@@ -60,6 +63,7 @@ class Nearby(NamedTuple):
     curvature: float
     still: np.ndarray
     moving: np.ndarray
+    weakest: float
 
     @classmethod
     def at(cls, point: Point, i: int, bounds: tuple[np.ndarray, np.ndarray]) -> "Nearby":
@@ -79,7 +83,8 @@ class Nearby(NamedTuple):
         still, moving = np.zeros_like(z), np.zeros_like(z)
         still[free], moving[free] = -back @ others, -back @ own
         rise = float(r @ column), float(column @ column)
-        return cls(float(others @ others), *rise, still, moving)
+        weakest = float(np.min(1 / np.linalg.norm(back, axis=0), initial=np.inf)) ** 2
+        return cls(float(others @ others), *rise, still, moving, weakest)
 
     def distance(self, rise: float, side: int) -> float:
         """How far the number has to move for this rise of S; infinite if it never comes."""
@@ -109,7 +114,7 @@ class March:
     ):
         self.problem, self.dtype, self.level = problem, z.dtype, level
         self.max_iterations, self.tolerance = max_iterations, tolerance
-        self.evaluations, self.step_size = 0, _STEP_SIZE
+        self.evaluations = 0
         self.here = self.best = self._search(np.asarray(z, float), None)
 
     def side(self, i: int, side: int, half: float) -> Side:
@@ -120,7 +125,6 @@ class March:
             far = max(far, _WIDE * half)
         below, above, points = _Place(0.0, 0.0, here), None, []
         failed, failures, result, bisect = np.inf, 0, here.result, False
-        self.step_size = _STEP_SIZE
         if not succeeded(result):
             return Side(np.nan, False, result, points)
         if room <= 0:
@@ -130,7 +134,8 @@ class March:
             x = min(x, room, far, (below.x + failed) / 2)
             nearest = below if above is None or 2 * x < below.x + above.x else above
             point = self._refit(i, bound if x == room else here.z[i] + side * x, nearest.point)
-            if not succeeded(point.result):
+            stuck = _is_stuck(point)
+            if not (stuck or succeeded(point.result)):
                 failed, failures, result = x, failures + 1, point.result
                 if failures == _ATTEMPTS:
                     return Side(np.nan, False, result, points)
@@ -146,7 +151,8 @@ class March:
             narrow = above is not None and above.x - below.x <= self.tolerance * above.x
             if narrow or abs(place.root - 1) <= self.tolerance:
                 end = here.z[i] + side * self._end(i, side, below, above)
-                return Side(end, False, RESULTS.successful, points)
+                kinked = any(_is_stuck(each.point) for each in (below, above) if each is not None)
+                return Side(end, False, RESULTS.stuck if kinked else RESULTS.successful, points)
             bisect = above is not None and not bisect and bool(2 * (above.x - below.x) > width)
         return Side(np.nan, False, RESULTS.max_iterations_reached, points)
 
@@ -179,41 +185,40 @@ class March:
 
     def _refit(self, i: int, x: float, origin: Point) -> Point:
         """The lowest point where number i is x. The search begins where the linear model of another
-        point has it; or, if the simulation fails there, at the other point."""
+        point has it; and, where that fails or is stuck, also at the other point."""
         near = Nearby.at(origin, i, self.problem.bounds)
         move = near.still + (x - origin.z[i]) * near.moving
         move[i] = 0.0
         largest = _PREDICTED * max(abs(x - origin.z[i]), 1.0)
         move *= min(1.0, largest / max(np.max(np.abs(move), initial=0.0), 1e-300))
-        point = self.here
+        weakest = _DAMPED * near.weakest / float(self.problem.scale) ** 2
+        step_size, found = min(_LONGEST, 1 / weakest), []
         for each in (move, np.zeros_like(move)):
             z = np.clip(origin.z + each, *self.problem.bounds)
             z[i] = x
-            point = self._search(z, i)
-            if np.isfinite(point.squares):
+            found.append(self._search(z, i, step_size))
+            if succeeded(found[-1].result):
                 break
-        return point
+        return min(found, key=lambda point: point.squares)
 
-    def _search(self, z: np.ndarray, i: int | None) -> Point:
+    def _search(self, z: np.ndarray, i: int | None, step_size: float = 1.0) -> Point:
         """The lowest point with z[i] as it is; without i, the point itself."""
         lower, upper = (np.array(side, float) for side in self.problem.bounds)
         if i is not None:
             lower[i] = upper[i] = z[i]
-        problem, point, settled = self.problem, None, i is None
-        scale = float(problem.scale)
-        search = searched(
-            problem.residuals,
-            to_jax(z, self.dtype),
-            (lower, upper),
-            problem.data,
-            scale,
-            _FINE,
-            self.step_size,
+        problem, scale = self.problem, float(self.problem.scale)
+        args = to_jax(z, self.dtype), (lower, upper), problem.data, scale, _FINE, step_size
+        point, settled, useless = (
+            Point(z, np.inf, np.zeros(0), np.zeros((0, 0)), RESULTS.successful),
+            i is None,
+            0,
         )
-        for count, it in enumerate(search, 1):
+        for count, it in enumerate(searched(problem.residuals, *args), 1):
             self.evaluations += 1
             y = np.asarray(it.y, float)
-            if point is None or np.any(y != point.z):
+            moved = count == 1 or bool(np.any(y != point.z))
+            useless = 0 if moved else useless + 1
+            if moved:
                 r = scale * np.asarray(it.state.f_info.residual, float)
                 J = scale * np.asarray(it.state.f_info.jac.as_matrix(), float)
                 point = Point(y, float(r @ r), r, J, _verdict(it.aux))
@@ -225,13 +230,17 @@ class March:
                         self.best = point
                     left = Nearby.at(point, i, problem.bounds).possible
                     settled = left <= self.tolerance * self.level
-            if settled or it.done:
+            if settled or not succeeded(point.result):
                 return point
-            self.step_size = float(it.state.step_size)
+            if it.done or useless == _STUCK:
+                return point._replace(result=RESULTS.stuck)
             if count == self.max_iterations:
                 break
-        assert point is not None
         return point._replace(result=RESULTS.max_iterations_reached)
+
+
+def _is_stuck(point: Point) -> bool:
+    return bool(code(point.result) == code(RESULTS.stuck))
 
 
 def _verdict(motion: PartMotion) -> RESULTS:

@@ -18,10 +18,12 @@ from jaxmbd import identify
 from jaxmbd._compiler import to_jax
 from jaxmbd.identify import NotNegative, Parameter, Positive, Record
 from jaxmbd.identify.profile_sides import Nearby, Point
+from jaxmbd.identify.report import findings
 
 __all__ = ["fall"]  # a fixture
 NOISE = 0.05
 GOOD, OPEN = mbd.RESULTS.successful, mbd.RESULTS.loss_stays_low
+STUCK, LIMIT = mbd.RESULTS.stuck, mbd.RESULTS.max_iterations_reached
 
 
 @pytest.mark.parametrize("held", [False, True])
@@ -50,6 +52,37 @@ def test_others_follow_along_a_quadratic(held):
     np.testing.assert_allclose(ends, point.squares + 2.5)
     C = np.linalg.inv(J[:, [1, *others]].T @ J[:, [1, *others]])
     np.testing.assert_allclose(near.curvature, 1 / C[0, 0])
+
+
+def of_one(lower=0.0, low=1.0, high=9.0, results=(GOOD, GOOD)):
+    """The profile of a number that was found to be 3, linearised as 2 to 5."""
+    points, line = np.array([1.0, 3.0, 9.0]), np.array([2.0, 5.0])
+    end, at_bound = np.array([low, high]), np.array([False, False])
+    along = identify.ParameterProfile(
+        "k", 3.0, end, line, at_bound, results, points, points, np.array([1.9, 0.0, 1.9])
+    )
+    return identify.Profile({"k": along}, 0.95, 1.92, 1.0, lower, {"k": points[1]}, 5, 0.1)
+
+
+@pytest.mark.parametrize(
+    "profile, kind, told, found",
+    [
+        (of_one(), "note", "x 2.00, 3.00", "Profiled intervals of k reach 1.2 times as far"),
+        (of_one(low=2.0, high=5.1), "good", "x 1.00, 1.05", "as far as linearised ones, within"),
+        (of_one(low=2.0, high=5.0, lower=1.0), "doubt", "IS NO MINIMUM: the loss was lower by 1",
+         "The loss was lower by 1 beside"),
+        (of_one(low=2.0, high=5.0, lower=2.0), "failed", "lower by 2", "The loss was lower by 2"),
+        (of_one(high=np.nan, results=(GOOD, LIMIT)), "doubt", "k: high end not found: The search",
+         "k has an end that was not found"),
+        (of_one(high=np.inf, results=(GOOD, OPEN)), "note", "high end open", "use the profiled"),
+        (of_one(results=(STUCK, GOOD)), "doubt", "low end at kinks", "k ends at kinks"),
+    ],
+)  # fmt: skip
+def test_what_is_told(profile, kind, told, found):
+    """In the table, and in the report of the fit."""
+    assert told in str(profile) and str(profile) == repr(profile)
+    [finding] = [x for x in findings.of_profile(profile) if x.kind == kind]
+    assert found in finding.text
 
 
 @pytest.mark.slow
@@ -159,6 +192,17 @@ def test_failures_are_told(swing):
     meeting = eqx.tree_at(lambda f: f.problem, found, problem)
     with pytest.raises(ValueError, match="`fit` again by"):
         identify.profile(meeting)
+
+
+@pytest.mark.slow
+def test_the_report_shows_profiles(swing):
+    _, found, _ = swing
+    profile = identify.profile(found, "c", **QUIET)
+    page = identify.report(found, profile=profile)
+    assert f"<td>0 … {profile['c'].interval[1]:.6g}  low end at the bound</td>" in page.html
+    assert "95 % by profile" in page.html
+    with pytest.raises(ValueError, match="of another fit"):
+        identify.report(found, profile=of_one())
 
 
 @pytest.mark.slow

@@ -12,6 +12,7 @@ from ..identifiability import ColumnTest, Identifiability
 from ..model_check import ModelCheck, ModelError, Slice
 from ..prediction import Prediction
 from ..problem import DOUBTFUL
+from ..profile import Profile
 from .bands import LEVEL, Bands, root_mean_square
 
 FAILED, DOUBT, GOOD, NOTE = "failed", "doubt", "good", "note"
@@ -28,6 +29,8 @@ _FEW = 10
 _CARRIES = 2.0
 # Residuals are lower only if they are below this share.
 _LOWER = 0.98
+# Profiled half widths that differ from linearised ones by more than this factor are told.
+_UNLIKE = 1.2
 # Errors of the simulation of this share of the noise matter.
 _MATTERS = 0.1
 
@@ -46,6 +49,7 @@ def findings(
     bands: Bands,
     unseen: tuple[Prediction, Bands] | None,
     check: ModelCheck | None,
+    profile: Profile | None,
     reference: Mapping[str, float],
 ) -> list[Finding]:
     """All findings, failures first, then doubts."""
@@ -60,6 +64,8 @@ def findings(
         found += _unseen(estimate, *unseen)
     if check is not None:
         found += _check(check)
+    if profile is not None:
+        found += of_profile(profile)
     if reference:
         found += _reference(estimate, reference)
     if any(finding.kind == FAILED for finding in found):
@@ -273,6 +279,43 @@ def _check(check: ModelCheck) -> list[Finding]:
         found.append(Finding(NOTE, f"Simulations failed far from here along {_listed(failed)}."))
     elif check.slices and not check.multimodal:
         found.append(Finding(GOOD, "One local minimum is seen along each parameter."))
+    return found
+
+
+def of_profile(profile: Profile) -> list[Finding]:
+    """What a profile says of the estimate and its linearised intervals."""
+    found, members = [], profile.parameters.items()
+    if not profile.is_minimum:
+        text = (
+            f"The loss was lower by {profile.lower:.3g} beside the estimate, which is no minimum."
+        )
+        found.append(Finding(FAILED if profile.lower > profile.rise else DOUBT, text))
+    lost = [name for name, each in members if np.any(np.isnan(each.interval))]
+    if lost:
+        text = f"The profile of {_listed(lost)} has an end that was not found."
+        found.append(Finding(DOUBT, text))
+    kinked = [name for name, each in members if each.at_kinks.any()]
+    if kinked:
+        text = (
+            f"The profile of {_listed(kinked)} ends at kinks of the loss, so it may be too short."
+        )
+        found.append(Finding(DOUBT, text))
+    unlike = [
+        name
+        for name, each in members
+        if name not in lost and not np.all(np.abs(np.log(each.half_widths)) <= np.log(_UNLIKE))
+    ]
+    if unlike:
+        text = (
+            f"Profiled intervals of {_listed(unlike)} reach {_UNLIKE:g} times as far as linearised "
+            "ones or farther, or that much less far: use the profiled ones."
+        )
+        found.append(Finding(NOTE, text))
+    elif not found:
+        text = (
+            f"Profiled intervals reach as far as linearised ones, within a factor of {_UNLIKE:g}."
+        )
+        found.append(Finding(GOOD, text))
     return found
 
 

@@ -14,6 +14,7 @@ from ..._printed import counted, printed
 from ..estimate import Estimate
 from ..model_check import ModelCheck
 from ..prediction import Prediction
+from ..profile import Profile
 from . import sections
 from .bands import LEVEL, Bands, bands_of
 from .findings import FAILED, findings, headline, rms_ratios
@@ -44,6 +45,7 @@ def report(
     *,
     unseen: Prediction | None = None,
     check: ModelCheck | None = None,
+    profile: Profile | None = None,
     reference: Mapping[str, Number] | None = None,
     view: Callable[..., Any] | None = None,
     record: str | None = None,
@@ -68,6 +70,7 @@ def report(
 
     - `unseen`: the prediction of records that were not fitted, `found.predict(others)`.
     - `check`: a `ModelCheck` at the estimate or at the guess.
+    - `profile`: the intervals of `identify.profile`, to show beside the linearised ones.
     - `reference`: name of an entry -> value to compare with, such as a published one.
     - `view`: `mbd.view`, to show the motion of a mechanism in 3D, with the measured one overlaid;
       or a function like it, such as `functools.partial(mbd.view, visuals=loaded.visuals)`.
@@ -77,7 +80,7 @@ def report(
     **Returns:** a `Report`.
 
     **Raises:** `ValueError` for names in `reference` that are no entries, for a `record` that was
-    not fitted, and for `unseen` with other columns.
+    not fitted, for `unseen` with other columns, and for the `profile` of another fit.
     """
     known = {name: float(x) for name, x in (reference or {}).items()}
     strange = set(known) - set(estimate.names)
@@ -91,15 +94,17 @@ def report(
             f"`unseen` has the columns {list(unseen.labels)}, but those of the fit are "
             f"{list(estimate.prediction.labels)}."
         )
+    if profile is not None and not _belongs(profile, estimate):
+        raise ValueError("`profile` is that of another fit: it begins at other estimates.")
     bands, other = bands_of(estimate, unseen)
     tests, determined = estimate.residual_tests(), estimate.identifiability()
     pair = None if unseen is None or other is None else (unseen, other)
-    found = findings(estimate, tests, determined, bands, pair, check, known)
+    found = findings(estimate, tests, determined, bands, pair, check, profile, known)
     head = headline(found)
     content, series = Content(), []
     body = [
         sections.verdict(head, found),
-        sections.parameters(estimate, known, head.kind != FAILED),
+        sections.parameters(estimate, profile, known, head.kind != FAILED),
         '<section id="records"><h2>Measured and predicted</h2>',
         _key(bands),
         sections.records(content, series, estimate.prediction, bands, "f"),
@@ -121,6 +126,16 @@ def report(
     body.append(_how(estimate))
     return Report(
         _page(content, series, title, "".join(body)), head.text, tuple(x.text for x in found)
+    )
+
+
+def _belongs(profile: Profile, estimate: Estimate) -> bool:
+    """Whether a profile begins at this estimate."""
+    entries = dict(zip(estimate.names, estimate.entries, strict=True))
+    return all(
+        np.isclose(along.estimate, entries[name], rtol=1e-6) if name in entries else name in free
+        for free in [estimate.problem.residuals.parameters.free_names]
+        for name, along in profile.parameters.items()
     )
 
 

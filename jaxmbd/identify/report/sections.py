@@ -14,6 +14,7 @@ from ..estimate import Estimate
 from ..identifiability import ColumnTest, autocorrelation
 from ..model_check import ModelCheck
 from ..prediction import Prediction
+from ..profile import ParameterProfile, Profile
 from . import drawings
 from .bands import LEVEL, Bands, root_mean_square
 from .findings import DOUBT, FAILED, GOOD, NOTE, Finding, strongest
@@ -71,7 +72,9 @@ def _range(low: float, high: float) -> str:
     return f"{low:.6g} … {high:.6g}"
 
 
-def parameters(estimate: Estimate, reference: Mapping[str, float], sound: bool) -> str:
+def parameters(
+    estimate: Estimate, profile: Profile | None, reference: Mapping[str, float], sound: bool
+) -> str:
     """The table of the parameters, and their correlations. `sound`: whether the fit did not
     fail."""
     inflation = estimate.inflation
@@ -80,12 +83,16 @@ def parameters(estimate: Estimate, reference: Mapping[str, float], sound: bool) 
     level = f"{100 * LEVEL:g} % interval"
     head = ["parameter", "estimate", "sigma", level]
     head += [f"× {inflation:.2g}, for correlated residuals"] if inflation > 1 else []
+    if profile is not None:
+        head.append(f"{100 * profile.level:g} % by profile")
     head += ["guess", "may be"] + (["reference"] if reference else [])
     rows = []
     for i, (name, guess, allowed) in enumerate(_unknowns(estimate)):
         row = [escaped(name), _number(estimate.entries[i], 7), _number(estimate.sigma[i], 2)]
         row.append(_range(*plain[i]))
         row += [_range(*wide[i])] if inflation > 1 else []
+        if profile is not None:
+            row.append(_profiled(profile.parameters.get(name)))
         row += [_number(guess), escaped(allowed)]
         if reference:
             row.append(_against(reference.get(name), wide[i]))
@@ -108,6 +115,13 @@ def parameters(estimate: Estimate, reference: Mapping[str, float], sound: bool) 
         + _correlations(estimate)
         + "</section>"
     )
+
+
+def _profiled(along: ParameterProfile | None) -> str:
+    if along is None:
+        return "–"
+    low, high = (f"{x:.6g}" if np.isfinite(x) else "–" for x in along.interval)
+    return escaped(f"{low} … {high}{along.notes}")
 
 
 def _against(value: float | None, interval: np.ndarray) -> str:
