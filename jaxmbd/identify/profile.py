@@ -337,9 +337,8 @@ class _Values(NamedTuple):
 
     def profile(self, name: str, i: int, sides: Sequence[Side], half_rise: float):
         here, names = self.march.here, self.parameters.names
-        points = sorted([*sides[0].points, here, *sides[1].points], key=lambda p: p.z[i])
-        free = np.array([point.z[i] for point in points])
-        rise = np.array([point.squares for point in points]) - here.squares
+        points = sorted([*sides[0].points, (here.z[i], here.squares), *sides[1].points])
+        free, squares = np.array(points).T
         everything = [here.z[i], *(side.end for side in sides), *free]
         linearised = here.z[i] + self.half[i] * np.array([-1.0, 1.0])
         if name in names:
@@ -360,7 +359,7 @@ class _Values(NamedTuple):
             (sides[0].result, sides[1].result),
             np.array(values),
             free,
-            half_rise * rise / self.march.level,
+            half_rise * (squares - here.squares) / self.march.level,
         )
 
 

@@ -41,12 +41,12 @@ class Point(NamedTuple):
 
 class Side(NamedTuple):
     """One side of a profile: the free number of the end, whether it is a bound, the verdict, and
-    the points."""
+    the free numbers and sums of squares of the points."""
 
     end: float
     at_bound: bool
     result: RESULTS
-    points: list[Point]
+    points: list[tuple[float, float]]
 
 
 class Nearby(NamedTuple):
@@ -140,7 +140,7 @@ class March:
                 if failures == _ATTEMPTS:
                     return Side(np.nan, False, result, points)
                 continue
-            points.append(point)
+            points.append((float(point.z[i]), point.squares))
             place = _Place(x, self._root(point), point)
             if place.root < 1 and x == room:
                 return Side(bound, True, RESULTS.successful, points)
