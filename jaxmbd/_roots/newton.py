@@ -11,7 +11,14 @@ from jax.flatten_util import ravel_pytree
 from jax.interpreters import ad, batching, mlir
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
-from .._compiler import apply, each, general_inverse, save_for_reverse, stop_gradient
+from .._compiler import (
+    apply,
+    each,
+    general_inverse,
+    save_for_reverse,
+    stop_gradient,
+    tree_where,
+)
 from .._results import RESULTS
 
 # If corrections shrink by less than this factor, a new Jacobian is worth its evaluation.
@@ -19,7 +26,8 @@ _SLOW = 0.5
 # Jacobians until the search gives up.
 _MAX_JACOBIANS = 10
 
-# Corrections of a derivative end if they shrink by less than this factor, but not among the first.
+# Corrections with an old Jacobian are not taken if they shrink by less than this factor, and those
+# of a derivative end, but not among the first.
 _SHRINKING = 0.9
 _FIRST = 8
 _MAX_CORRECTIONS = 60
@@ -106,6 +114,8 @@ def _search(residual: Residual, guess: Unknowns, measure: Measure):
         error = change.size * jnp.where(at.stale, 1.0, rate / (1 - jnp.minimum(rate, _SLOW)))
         slow, close = ~(rate <= _SLOW), error <= change.goal
         solved = close | (slow & (change.size <= change.rounding))
+        # Across a kink an old Jacobian leads far away, and from there the new one back, for ever.
+        x = tree_where((rate > _SHRINKING) & ~solved, at.x, x)
         jacobians = jnp.where(at.stale, at.jacobians + 1, at.jacobians)
         return _Search(x, inverse, change.size, slow, solved, jnp.isnan(change.size), jacobians)
 

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
+from .drives import REMEDY
 from .source import KINDS, MjModel, Source
 
 # Whether element i acts by a field.
@@ -57,6 +58,10 @@ def _in_medium(source: Source, _: int) -> bool:
     return bool(source.m.opt.density or source.m.opt.viscosity)
 
 
+def _unread(source: Source, _: int) -> bool:
+    return not source.lags
+
+
 def overridden(source: Source) -> bool:
     """Whether the options replace margins, friction and softness of all contacts."""
     return bool(source.m.opt.enableflags & int(source.mujoco.mjtEnableBit.mjENBL_OVERRIDE))
@@ -81,8 +86,8 @@ READ = _names(
         "tendon_": "adr num limited actfrclimited range actfrcrange margin stiffness damping "
         "armature frictionloss lengthspring length0 invweight0",
         "wrap_": "type objid prm",
-        "actuator_": "trntype dyntype dynprm gaintype biastype ctrladr ctrlnum trnid gainprm "
-        "biasprm actlimited "
+        "actuator_": "trntype dyntype dynprm gaintype biastype ctrladr ctrlnum ctrlspec trnid "
+        "gainprm biasprm actlimited actrange actadr "
         "damping armature group forcelimited forcerange ctrllimited ctrlrange gear plugin",
         "sensor_": "type objtype objid refid",
         "key_": "time qpos qvel ctrl",
@@ -125,7 +130,7 @@ TOLD = {
         ("its delay", None, "actuator_delay sensor_delay"),
         ("the limits of its reading", None, "sensor_cutoff"),
         ("the interval of its readings", None, "sensor_interval"),
-        ("the activation of actuators", None, "key_act"),
+        (f"the activation of actuators{REMEDY}", _unread, "key_act"),
     )
     for name in names.split()
 }
@@ -146,7 +151,8 @@ WITHOUT_EFFECT = _names(
         "site_": "type dataid matid group sameframe size user rgba",
         "pair_": "signature gap",
         "tendon_": "type matid actuatorid group treenum treeid width user rgba",
-        "actuator_": "outadr outnum user acc0 length0",
+        # `actearly` shifts the activation by a step of MuJoCo.
+        "actuator_": "outadr outnum user acc0 length0 actearly",
         # `noise` is what the author expects, and MuJoCo adds none.
         "sensor_": "datatype needstage reftype dim adr noise user",
         "mesh_": "bvhadr bvhnum octadr octnum normaladr normalnum normal texcoordadr texcoordnum "
@@ -162,8 +168,7 @@ WITHOUT_EFFECT = _names(
         "jnt_": "springyield",
         "tendon_": "springyield",
         "key_": "plastic mpos mquat",
-        "actuator_": "history historyadr actadr actnum actrange actearly "
-        "cranklength lengthrange ctrlspec",
+        "actuator_": "history historyadr actnum cranklength lengthrange",
         "sensor_": "history historyadr intprm",
     }
 )

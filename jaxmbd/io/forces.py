@@ -24,11 +24,19 @@ from .._mechanism import (
     replaced,
 )
 from .._mechanism.joints import AbstractJoint
+from .drives import REMEDY, Drive, dc_motor, inputs, pid
 from .loaded import Control, pose
 from .source import Coordinates, Source
 
 # The shortest time constant of an activation [s], that of MuJoCo.
 _SHORTEST = 1e-15
+# What acts with each gain.
+_SIMPLE = ("none", "integrator", "filter", "filterexact")
+_DYNAMICS = {"pid": ("none", "pid"), "dcmotor": ("dcmotor",)}
+_BIASES = {"pid": ("affine",), "dcmotor": ("dcmotor",)}
+# How the fields of what an actuator moves start, by its transmission.
+_TARGETS = {"tendon": "tendon", "joint": "jnt", "jointinparent": "jnt"}
+_LIMIT_OF_ALL = "the limit of the sum of the forces of several actuators"
 # Dry friction is smoothed below this rate [m/s or rad/s].
 _SLOW = 1e-2
 
@@ -206,15 +214,15 @@ def actuators(
     controls = [Control(f"control {i}", -math.inf, math.inf) for i in range(m.nu)]
     for i in range(m.nactuator):
         entry = int(m.actuator_ctrladr[i])
-        if m.actuator_ctrlnum[i] != 1:
-            source.drop("actuator", i, f"it reads {m.actuator_ctrlnum[i]} entries of the control")
+        name, count = source.name("actuator", i), int(m.actuator_ctrlnum[i])
+        names = [name] if count == 1 else [f"{name} {x}" for x in inputs(source, i)]
+        if len(names) != count:
+            source.drop("actuator", i, f"it reads {count} entries of the control")
             continue
-        low, high = (float(x) for x in m.actuator_ctrlrange[entry])
-        limited = m.actuator_ctrllimited[entry]
-        name = source.name("actuator", i)
-        controls[entry] = Control(
-            name, low if limited else -math.inf, high if limited else math.inf
-        )
+        for k, of in enumerate(names, entry):
+            low, high = map(float, m.actuator_ctrlrange[k])
+            limited = m.actuator_ctrllimited[k]
+            controls[k] = Control(of, low if limited else -math.inf, high if limited else math.inf)
         if "actuation" in source.off or m.opt.disableactuator & (1 << int(m.actuator_group[i])):
             source.drop("actuator", i, "switched off by an option")
             continue
@@ -234,28 +242,30 @@ def _actuator(
     bias = mujoco.mjtBias(m.actuator_biastype[i]).name.removeprefix("mjBIAS_").lower()
     kind = mujoco.mjtTrn(m.actuator_trntype[i]).name.removeprefix("mjTRN_").lower()
     for what, value, known in (
-        ("dynamics", dynamics, ("none", "filter", "filterexact")),
-        ("gain", gain, ("fixed", "affine")),
-        ("bias", bias, ("none", "affine")),
+        ("gain", gain, ("fixed", "affine", "pid", "dcmotor")),
+        ("dynamics", dynamics, _DYNAMICS.get(gain, _SIMPLE)),
+        ("bias", bias, _BIASES.get(gain, ("none", "affine"))),
     ):
         if value not in known:
             source.drop("actuator", i, f'its {what} "{value}", and so all of it')
             return []
-    lag = None
-    if dynamics != "none":
-        constant, limited = float(m.actuator_dynprm[i][0]), bool(m.actuator_actlimited[i])
-        if not source.lags or kind == "site":
-            source.drop("actuator", i, "its activation: it follows the control at once")
+    memory: dict[str, Any] = {}
+    if dynamics in _SIMPLE and dynamics != "none":
+        if source.lags and kind != "site":
+            memory = _activation(source, i, name, dynamics)
+        elif dynamics == "integrator":
+            remedy = "" if kind == "site" else REMEDY
+            source.drop("actuator", i, f'its dynamics "integrator", and so all of it{remedy}')
+            return []
         else:
-            lag = max(constant, _SHORTEST)
-            if limited:
-                source.drop("actuator", i, "the limits of its activation")
+            remedy = "" if kind == "site" else "; load(activation=True) reads it"
+            source.drop("actuator", i, f"its activation: it follows the control at once{remedy}")
     gains = np.zeros(3)
     count = 1 if gain == "fixed" else 3
     gains[:count] = m.actuator_gainprm[i][:count]
     biases = np.array(m.actuator_biasprm[i][:3]) if bias == "affine" else np.zeros(3)
     gear, target = np.array(m.actuator_gear[i]), int(m.actuator_trnid[i][0])
-    if kind == "site":
+    if kind == "site" and gain in ("fixed", "affine"):
         return _at_site(source, i, name, entry, gains, biases, target)
     coordinate = None
     if kind in ("joint", "jointinparent"):
@@ -267,18 +277,27 @@ def _actuator(
         what = "a free or ball joint" if kind in ("joint", "jointinparent") else what
         source.drop("actuator", i, f"it acts by {what}, and so all of it")
         return []
-    found: list[AbstractForceElement] = [
-        CoordinateActuator(
-            name,
-            coordinate,
-            index=entry,
-            gear=float(gear[0]),
-            gain=gains,
-            bias=biases,
-            limits=_force_limits(source, i, kind, target, float(gear[0])),
-            lag=lag,
+    limits = _force_limits(source, i, kind, target, float(gear[0]))
+    found: list[AbstractForceElement] = []
+    if gain in ("pid", "dcmotor"):
+        law = pid if gain == "pid" else dc_motor
+        if gear[0]:
+            found = law(Drive(source, i, name, coordinate, float(gear[0]), limits))
+        if len(found) > 1 and getattr(m, f"{_TARGETS[kind]}_actfrclimited")[target]:
+            source.drop("actuator", i, _LIMIT_OF_ALL)
+    else:
+        found.append(
+            CoordinateActuator(
+                name,
+                coordinate,
+                index=entry,
+                gear=float(gear[0]),
+                gain=gains,
+                bias=biases,
+                limits=limits,
+                **memory,
+            )
         )
-    ]
     damping, armature = float(m.actuator_damping[i]), float(m.actuator_armature[i])
     if damping or armature:
         # Both refer to the rate of the actuator, which is gear times that of the coordinate.
@@ -294,19 +313,31 @@ def _actuator(
     return found
 
 
+def _activation(source: Source, i: int, name: str, dynamics: str) -> dict[str, Any]:
+    """How an actuator follows its control."""
+    m = source.m
+    source.acts.append((name, "activation", int(m.actuator_actadr[i]), 1.0, 0.0))
+    found: dict[str, Any] = {"integrates": True}
+    if dynamics != "integrator":
+        found = {"lag": max(float(m.actuator_dynprm[i][0]), _SHORTEST)}
+    if m.actuator_actlimited[i]:
+        found["activation_limits"] = np.array(m.actuator_actrange[i])
+    return found
+
+
 def _force_limits(source: Source, i: int, kind: str, target: int, gear: float) -> np.ndarray | None:
     """Limits of the force of an actuator before its gear, or `None`."""
     m = source.m
     low, high = -math.inf, math.inf
     if m.actuator_forcelimited[i]:
         low, high = (float(x) for x in m.actuator_forcerange[i])
-    of = {"tendon": "tendon", "joint": "jnt", "jointinparent": "jnt"}[kind]
+    of = _TARGETS[kind]
     if getattr(m, f"{of}_actfrclimited")[target]:
         same = np.isin(m.actuator_trntype, m.actuator_trntype[i]) & (
             m.actuator_trnid[:, 0] == target
         )
         if np.sum(same) > 1 or not gear:
-            source.drop("actuator", i, "the limit of the sum of the forces of several actuators")
+            source.drop("actuator", i, _LIMIT_OF_ALL)
         else:
             ends = np.sort(getattr(m, f"{of}_actfrcrange")[target] / gear)
             low, high = max(low, float(ends[0])), min(high, float(ends[1]))

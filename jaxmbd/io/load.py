@@ -8,6 +8,7 @@ from typing import Annotated, Any, TypeVar
 
 import numpy as np
 
+from .._compiler import to_jax
 from .._inputs import at_least, checked
 from .._mechanism import AbstractElement, Body, Mechanism, Pose, replaced
 from .._system import State
@@ -66,8 +67,10 @@ def load(
       is told. A mesh on a floor has a contact point for each.
     - `sticking`: whether `frictionloss` of hinges, slides and tendons is `contacts.DryFriction`,
       which sticks and needs `ContactImpulse`, and not smoothed in a `CoordinateSpring`.
-    - `activation`: whether actuators follow the control with the time constant of the file
-      (`filter`, `filterexact`), as internal states of the mechanism, and not at once.
+    - `activation`: whether what actuators remember is read, as internal states of the mechanism:
+      the time constant with which they follow the control (`filter`, `filterexact`), integrals
+      (`intvelocity`, `pid`), current, heat and bristles of a `dcmotor`. What is left out without
+      it is told.
     - `floating`: whether bodies that the file fixes to the world are free, as the base of a walking
       robot in URDF.
     - `model`: name or names of the models to load from a world in SDFormat, by default all. Static
@@ -95,7 +98,8 @@ def load(
     along = Coordinates(source, parts.joints, parts.members)
     drives, controls = actuators(source, along)
     passive = passive_forces(source, along, parts.joints)
-    forces = [*passive, *distinct(drives, passive, "actuator")]
+    named = distinct(drives, passive, "actuator")
+    forces = [*passive, *named]
     rows = [] if "equality" in source.off else equalities(source, along)
     joints = [*parts.joints, *distinct(rows, parts.joints, "equality")]
     stops = limits_of(source, along)
@@ -103,7 +107,7 @@ def load(
     if sticking:
         passive, frictions = with_dry_friction(passive)
         gaps += distinct(frictions, gaps, "friction")
-        forces = [*passive, *distinct(drives, passive, "actuator")]
+        forces = [*passive, *named]
     bodies = [Body(name, inertia) for name, inertia in parts.inertias.items()]
     if not bodies:
         raise ValueError(f"{source.path} has no body that can move: give one a joint.")
@@ -122,6 +126,7 @@ def load(
     begin = mechanism.state()
     angles = counted_angles(mechanism, members, qpos, begin.q, begin.v)
     keys = {source.name("key", k): k for k in range(m.nkey)}
+    names = {drive.name: found.name for drive, found in zip(drives, named, strict=True)}
     loaded = dataclasses.replace(
         draft,
         mechanism=mechanism,
@@ -130,11 +135,17 @@ def load(
         visuals=visuals(source),
         frames=_frames(source),
         keyframes={
-            name: draft.state_from(
-                np.array(m.key_qpos[k]),
-                np.array(m.key_qvel[k]),
-                t=float(m.key_time[k]),
-                mechanism=mechanism,
+            name: _with_activation(
+                draft.state_from(
+                    np.array(m.key_qpos[k]),
+                    np.array(m.key_qvel[k]),
+                    t=float(m.key_time[k]),
+                    mechanism=mechanism,
+                ),
+                mechanism,
+                source,
+                k,
+                names,
             )
             for name, k in keys.items()
         },
@@ -145,6 +156,20 @@ def load(
         source=source.path,
     )
     return _told(loaded)
+
+
+def _with_activation(
+    state: State, mechanism: Mechanism, source: Source, k: int, names: dict[str, str]
+) -> State:
+    """The state of keyframe k with its internal states. `names`: of elements now."""
+    if not source.acts:
+        return state
+    of = mechanism.internal_names  # all of them of actuators
+    z = np.zeros(len(of))
+    for element, internal, act, factor, summand in source.acts:
+        z[of.index(f"{names[element]}.{internal}")] = factor * source.m.key_act[k, act] + summand
+    z = to_jax(z, mechanism.gravity.dtype)
+    return State(state.t, state.q, state.v, angles=state.angles, z=z)
 
 
 def _told(loaded: Loaded) -> Loaded:

@@ -57,13 +57,16 @@ class Source:
     - `off`: what the options switch off, or is not to be read.
     - `drawn`: another model of the same bodies with shapes that are only drawn, or `None`.
     - `dropped`: collects what has no counterpart.
-    - `lags`: whether actuators follow the control with the time constant of the file.
+    - `lags`: whether the activation of actuators is read.
+    - `acts`: where the compiled model has internal states of elements: name, state, number of the
+      activation, and a factor and a summand for it.
     """
 
     def __init__(self, mujoco: ModuleType, spec: MjSpec, m: MjModel, path: str):
         self.mujoco, self.m, self.path = mujoco, m, path
         self.dropped: list[str] = []
         self.lags = False
+        self.acts: list[tuple[str, str, int, float, float]] = []
         self.drawn: Source | None = None
         self._noted: set[str] = set()
         self._places = _places(spec)

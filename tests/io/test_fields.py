@@ -97,8 +97,10 @@ def test_what_is_said_to_be_read_is_read(monkeypatch):
     module = sys.modules["jaxmbd.io.load"]  # `jaxmbd.io.load` is the function
     monkeypatch.setattr(module, "compiled", recorded)
     monkeypatch.setattr(module, "tell", lambda *_: None)
-    for text in (ARM, JOINTS, EQUALITIES, EVERYTHING):
-        mbd.load(spec_of(text))
+    arm = ARM.replace("<position ", '<pid input="pos" ').replace("<motor ", "<intvelocity ")
+    arm = arm.replace('gear="3"', 'actrange="-1 1"')
+    for text in (arm, JOINTS, EQUALITIES, EVERYTHING):
+        mbd.load(spec_of(text), activation=True)
     # What `compiled` and `tell` read: names, sizes, bodies moved by motion capture.
     early = {name for name in fields.READ if name.startswith("name_")}
     early |= {"names", "geom_rbound", "body_mocapid", "dof_jntid"}

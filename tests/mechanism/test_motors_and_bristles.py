@@ -297,6 +297,48 @@ def test_the_integral_does_not_wind_up():
     np.testing.assert_allclose(np.max(sol.contact_force[-1, :, 0]), 1.5, rtol=1e-9)
 
 
+@pytest.mark.slow
+def test_within_limits():
+    """A speed in closed form, and its derivatives: by an activation that integrates up to its
+    limit, and by a motor whose current follows at once."""
+    duration, names = 0.3, ("a", "b")
+
+    def end(x):
+        u, most, volts, resistance = x
+        bodies, hinges = zip(*(joint(name=name) for name in names), strict=True)
+        forces = [
+            mbd.forces.CoordinateActuator(
+                "drive", mbd.OfJoint("a"), integrates=True, activation_limits=[-1.0, most]
+            ),
+            motor(None, resistance, on="b", voltage=volts),
+        ]
+        plane = mbd.Plane(normal=[0.0, 0.0, 1.0])
+        mechanism = mbd.Mechanism(bodies, hinges, forces, gravity=[0.0] * 3, plane=plane)
+        sol = mbd.simulate(
+            mechanism,
+            mbd.UdwadiaKalaba(),
+            mechanism.state(),
+            t1=duration,
+            dt=1e-3,
+            control=lambda t, q, v: u[None],
+        )
+        return sol.v[-1, 4:]
+
+    u, most, volts, resistance = x = np.array([0.4003, 0.05, 12.0, RESISTANCE])
+    k, total = GEAR * CONSTANT, INERTIA + GEAR**2 * ROTOR
+    decay = np.exp(-(k**2) / (resistance * total) * duration)
+    slower = volts / k * decay * k**2 / (resistance * total) * duration / resistance
+    value, forward, reverse = jax.jit(h.both_modes, static_argnums=0)(end, jnp.asarray(x))
+    exact = [(most * duration - most**2 / (2 * u)) / INERTIA, volts / k * (1 - decay)]
+    np.testing.assert_allclose(value, exact, rtol=1e-5)
+    slopes = [
+        [most**2 / (2 * u**2) / INERTIA, (duration - most / u) / INERTIA, 0.0, 0.0],
+        [0.0, 0.0, (1 - decay) / k, -slower],
+    ]
+    np.testing.assert_allclose(forward, slopes, rtol=1e-2, atol=1e-9)
+    np.testing.assert_allclose(reverse, forward, rtol=1e-9, atol=1e-12)
+
+
 def several():
     bodies, hinges = zip(joint(name="a"), joint(name="b"), joint(name="c"), strict=True)
     forces = [
@@ -340,6 +382,36 @@ def of_nothing():
         "limits",
         'limits` of DCMotor "motor" must be lower <= upper',
         lambda: motor(limits=[1.0, -1.0]),
+    ),
+    (
+        "activation",
+        '`activation_limits` of CoordinateActuator "a" need an activation',
+        lambda: mbd.forces.CoordinateActuator(
+            "a", mbd.OfJoint("hinge"), activation_limits=[-1.0, 1.0]
+        ),
+    ),
+    (
+        "lag",
+        'CoordinateActuator "a" that `integrates` its control has no `lag`',
+        lambda: mbd.forces.CoordinateActuator("a", mbd.OfJoint("hinge"), integrates=True, lag=1.0),
+    ),
+    (
+        "two voltages",
+        'DCMotor "motor" gets its voltage from its `controller`',
+        lambda: motor(
+            voltage=1.0,
+            controller=mbd.forces.PIDController("p", mbd.OfJoint("hinge"), proportional=1.0),
+        ),
+    ),
+    (
+        "rate of no winding",
+        '`current_rate` of DCMotor "motor" needs an `inductance`',
+        lambda: motor(None, current_rate=1.0),
+    ),
+    (
+        "follows nothing",
+        '`proportional` of PIDController "p" must be positive',
+        lambda: mbd.forces.PIDController("p", mbd.OfJoint("hinge"), proportional=0.0, integral=1.0),
     ),
     (
         "static",

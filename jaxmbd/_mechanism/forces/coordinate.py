@@ -26,7 +26,16 @@ from ..._types import RealScalarLike
 from ..pose import Wrench
 from ..scalar_coordinates import AbstractScalarCoordinate, AlongCoordinate
 from .base import AbstractForceElement
-from .signal import AbstractSignal, SignalLike, as_signal, as_tree, clipped, control_entry, read
+from .signal import (
+    AbstractSignal,
+    SignalLike,
+    as_signal,
+    as_tree,
+    bounded,
+    clipped,
+    control_entry,
+    read,
+)
 
 
 class AbstractCoordinateForce(AlongCoordinate, AbstractForceElement):
@@ -268,9 +277,10 @@ class CoordinateActuator(AbstractCoordinateForce):
         F = (g_0 + g_1 l + g_2 l') u + b_0 + b_1 l + b_2 l',    l = gear x,
 
     with F clipped to `limits`. u is an entry of the control. With a `lag`, an internal state, the
-    `activation` a, follows this entry and stands in its place: a' = (u - a) / lag. Without `gain`,
-    g_0 = 1 as for a motor. A position servo has g_0 = k, b_1 = -k and b_2 = -damping; a velocity
-    servo has g_0 = k and b_2 = -k.
+    `activation` a, follows this entry and stands in its place: a' = (u - a) / lag. With
+    `integrates` it is the integral of this entry, a' = u, such as the target of a servo that gets
+    a speed. `activation_limits` hold it. Without `gain`, g_0 = 1 as for a motor. A position servo
+    has g_0 = k, b_1 = -k and b_2 = -damping; a velocity servo has g_0 = k and b_2 = -k.
 
     A motor with the torque u drives a gearbox of ratio `gear`, and its rotor turns `gear` times as
     fast as the joint. The inertia of the rotor is part of M. Its gyroscopic torque is neglected.
@@ -278,7 +288,9 @@ class CoordinateActuator(AbstractCoordinateForce):
     **Fields:** `name`; `coordinate`; `gear` [N or N m per unit of u];
     `gain`: g, and `bias`: b, shape `(3,)`, or `None`; `limits`: lower and upper limit of F, or
     `None`; `rotor_inertia`: inertia of the rotor before the gearbox [kg m^2], or `None`; `index` of
-    the entry of the control, counted from 0; `lag` [s], or `None`; `activation` at the start.
+    the entry of the control, counted from 0; `lag` [s], or `None`; `integrates`;
+    `activation_limits`: lower and upper limit of the activation, or `None`; `activation` at the
+    start.
     """
 
     gear: Float[Array, ""]
@@ -288,6 +300,8 @@ class CoordinateActuator(AbstractCoordinateForce):
     rotor_inertia: Float[Array, ""] | None
     index: int = eqx.field(static=True)
     lag: Float[Array, ""] | None
+    integrates: bool = eqx.field(static=True)
+    activation_limits: Float[Array, "2"] | None
     activation: Float[Array, ""]
     internal_names: tuple[str, ...] = eqx.field(static=True)
 
@@ -304,34 +318,50 @@ class CoordinateActuator(AbstractCoordinateForce):
         limits: Annotated[Numbers, Shape([2]), number] | None = None,
         rotor_inertia: Annotated[Number, not_negative] | None = None,
         lag: Annotated[Number, positive] | None = None,
+        integrates: bool = False,
+        activation_limits: Annotated[Numbers, Shape([2]), number] | None = None,
         activation: Number = 0.0,
     ):
         """**Arguments:** the fields.
 
         **Raises:** `ValueError` for a `gear` that is not finite, a negative `rotor_inertia`, a
-        `lag` that is not positive, a lower limit above the upper one, and an `index` that is not an
-        index. At evaluation, for a control without such an entry."""
+        `lag` that is not positive or of what `integrates`, a lower limit above the upper one,
+        `activation_limits` without an activation, and an `index` that is not an index. At
+        evaluation, for a control without such an entry."""
         AlongCoordinate.__init__(self, name, coordinate)
         dtype = coordinate.dtype
         self.gear = to_jax(gear, dtype)
         self.gain, self.bias, self.limits, self.rotor_inertia = (
             None if x is None else to_jax(x, dtype) for x in (gain, bias, limits, rotor_inertia)
         )
-        if self.limits is not None:
-            check_ordered(f'`limits` of CoordinateActuator "{name}"', self.limits)
-        self.index = index
-        self.lag = None if lag is None else to_jax(lag, dtype)
+        self.index, self.integrates = index, integrates
+        self.lag, self.activation_limits = (
+            None if x is None else to_jax(x, dtype) for x in (lag, activation_limits)
+        )
+        for what, ends in (("limits", self.limits), ("activation_limits", self.activation_limits)):
+            if ends is not None:
+                check_ordered(f'`{what}` of CoordinateActuator "{name}"', ends)
         self.activation = to_jax(activation, dtype)
         # Static, since names are asked for where numbers are left out.
-        self.internal_names = () if lag is None else ("activation",)
+        self.internal_names = () if lag is None and not integrates else ("activation",)
+        if integrates and lag is not None:
+            raise ValueError(
+                f'CoordinateActuator "{name}" that `integrates` its control has no `lag`.'
+            )
+        if activation_limits is not None and not self.internal_names:
+            raise ValueError(
+                f'`activation_limits` of CoordinateActuator "{name}" need an activation: give a '
+                "`lag`, or `integrates`."
+            )
 
     @property
     def initial_internal(self):
         return self.activation[None]
 
     def internal_rate(self, x, rate, t, u, z):
-        assert self.lag is not None
-        return (self._entry(u) - z) / self.lag
+        rate = self._entry(u) if self.lag is None else (self._entry(u) - z[0]) / self.lag
+        ends = self.activation_limits
+        return (rate if ends is None else bounded(rate, z[0], ends[0], ends[1]))[None]
 
     @property
     def glyphs(self):
@@ -343,7 +373,7 @@ class CoordinateActuator(AbstractCoordinateForce):
 
     def effort(self, x, rate, u, z=None) -> Float[Array, ""]:
         """F, before the gear."""
-        force = self._entry(u) if self.lag is None or z is None else z[0]
+        force = z[0] if self.internal_names and z is not None else self._entry(u)
         length, speed = self.gear * x, self.gear * rate
         if self.gain is not None:
             force = (self.gain[0] + self.gain[1] * length + self.gain[2] * speed) * force

@@ -149,3 +149,12 @@ def _indices(index: int | tuple[int, ...]) -> tuple[int, ...]:
 def clipped(x: Array, limits: Float[Array, "2"] | None) -> Array:
     """x within its limits, if it has any."""
     return x if limits is None else jnp.clip(x, limits[0], limits[1])
+
+
+# How long a state takes to return to what it follows at once [s]. Steps are far longer.
+RETURN = 1e-6
+
+
+def bounded(rate: Array, z: Array, lower: Array, upper: Array) -> Array:
+    """z' of a state that stays within two limits: `rate`, or from beyond a limit back to it."""
+    return jnp.clip(rate, (lower - z) / RETURN, (upper - z) / RETURN)

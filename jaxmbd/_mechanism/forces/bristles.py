@@ -1,17 +1,14 @@
-"""Forces along scalar coordinates with states of their own: friction with bristles, and a
-controller with its integral."""
+"""Friction along a scalar coordinate with bristles, whose bending is a state of its own."""
 
 from typing import Annotated, ClassVar
 
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ..._checks import check_ordered
 from ..._compiler import refuted, to_jax
-from ..._inputs import Number, Numbers, Shape, checked, not_negative, number, positive
+from ..._inputs import Number, checked, not_negative, positive
 from ..scalar_coordinates import AbstractScalarCoordinate, AlongCoordinate
 from .coordinate import AbstractCoordinateForce
-from .signal import AbstractSignal, FromControl, SignalLike, as_signal, clipped, read
 
 
 class LuGreFriction(AbstractCoordinateForce):
@@ -105,89 +102,3 @@ class LuGreFriction(AbstractCoordinateForce):
     @property
     def measures(self):
         return False
-
-
-class PIDController(AbstractCoordinateForce):
-    """A controller with memory along a scalar coordinate x: with the error e = target - x, and the
-    integral s of e, its internal state,
-
-        wanted = proportional e + integral s - derivative x',
-        force or torque = wanted, clipped to `limits`,
-        s' = e - (wanted - force) / proportional.
-
-    At a limit the integral follows what the limit allows instead of winding up. It holds a constant
-    load without an error.
-
-    **Fields:** `name`; `coordinate`; `target` [m or rad]: an `AbstractSignal`, by default entry 0
-    of the control; `proportional` [N/m or N m/rad]; `integral` [N/(m s) or N m/(rad s)];
-    `derivative` [N s/m or N m s/rad]; `limits`: lower and upper limit of the force or torque, or
-    `None`; `accumulated`: s at the start [m s or rad s].
-
-    Reference: Åström and Hägglund (1995), PID controllers: theory, design, and tuning, section 3.5,
-    for the way in which the integral follows.
-    """
-
-    internal_names: ClassVar[tuple[str, ...]] = ("integral",)
-
-    target: AbstractSignal
-    proportional: Float[Array, ""]
-    integral: Float[Array, ""]
-    derivative: Float[Array, ""]
-    limits: Float[Array, "2"] | None
-    accumulated: Float[Array, ""]
-
-    @checked
-    def __init__(
-        self,
-        name: str,
-        coordinate: AbstractScalarCoordinate,
-        *,
-        proportional: Annotated[Number, positive],
-        integral: Annotated[Number, not_negative] = 0.0,
-        derivative: Annotated[Number, not_negative] = 0.0,
-        target: SignalLike | None = None,
-        limits: Annotated[Numbers, Shape([2]), number] | None = None,
-        accumulated: Number = 0.0,
-    ):
-        """**Arguments:** the fields. `target` may be a number, a function of the time, or an
-        `AbstractSignal` such as `FromControl(2)`.
-
-        **Raises:** `ValueError` for a `proportional` that is not positive, another gain that is
-        negative, and a lower limit above the upper one."""
-        AlongCoordinate.__init__(self, name, coordinate)
-        dtype = coordinate.dtype
-        values = proportional, integral, derivative, accumulated
-        self.proportional, self.integral, self.derivative, self.accumulated = (
-            to_jax(x, dtype) for x in values
-        )
-        signal = FromControl(0) if target is None else target
-        self.target = as_signal(self._of_target, signal, dtype)
-        self.limits = None if limits is None else to_jax(limits, dtype)
-        if self.limits is not None:
-            check_ordered(f'`limits` of PIDController "{name}"', self.limits)
-
-    @property
-    def glyphs(self):
-        return (self.coordinate.actuator_glyph,)
-
-    @property
-    def _of_target(self) -> str:
-        return f'`target` of PIDController "{self.name}"'
-
-    @property
-    def initial_internal(self):
-        return self.accumulated[None]
-
-    def internal_rate(self, x, rate, t, u, z):
-        error, wanted = self._wanted(x, rate, t, u, z)
-        beyond = wanted - clipped(wanted, self.limits)
-        return (error - beyond / self.proportional)[None]
-
-    def force(self, x, rate, t, u, z):  # pyright: ignore[reportIncompatibleMethodOverride]
-        return clipped(self._wanted(x, rate, t, u, z)[1], self.limits)
-
-    def _wanted(self, x, rate, t, u, z) -> tuple[Array, Array]:
-        """The error, and the force without limits."""
-        error = read(self._of_target, self.target, t, u, z.dtype) - x
-        wanted = self.proportional * error + self.integral * z[0] - self.derivative * rate
-        return error, wanted
