@@ -160,7 +160,7 @@ class Mechanism(AbstractStructuredSystem):
             for members, rows in ((joints, kept), (forces, None), (contacts, None))
         )
         self.own_read = stacks(only_read)
-        _check_pressers(contacts, {x.name for x in joints}, forces)
+        _check_pressers(contacts, joints, forces)
         self.switches = dict(switches or {})
         self._pairs = None
         for name, function in self.switches.items():
@@ -582,11 +582,12 @@ class Mechanism(AbstractStructuredSystem):
     ) -> Float[Array, " frictions"]:
         def load(friction):
             name = friction.presser
+            size = (lambda x: x) if friction.directed else jnp.abs
             if not any(name in kind.names for kind in self.own_joints):
-                return jnp.abs(self._force_along(name, t, q, v, u, *z))
+                return size(self._force_along(name, t, q, v, u, *z))
             joint, own = self.joint(name), multipliers[self.rows(name)]
             if isinstance(joint, CoordinateConstraint):
-                return jnp.abs(own[0])
+                return size(own[0])
             point, choice = self.frames(joint, q)[-1].position, (name, joint.bodies[-1], None)
             return friction.load(Wrench(*transmission(self, choice, t, q, v, point)(own)))
 
@@ -759,16 +760,25 @@ class Mechanism(AbstractStructuredSystem):
 
 
 def _check_pressers(
-    contacts: Sequence[Any], joints: set[str], forces: Sequence[AbstractForceElement]
+    contacts: Sequence[Any],
+    joints: Sequence[AbstractConstraint],
+    forces: Sequence[AbstractForceElement],
 ) -> None:
     """**Raises:** `ValueError` for dry friction by the load of something unknown."""
     along = {x.name for x in forces if isinstance(x, AbstractCoordinateForce)}
+    directed = along | {x.name for x in joints if isinstance(x, CoordinateConstraint)}
+    every = along | {x.name for x in joints}
     for contact in contacts:
         name = contact.pressed_by if isinstance(contact, DryFriction) else None
-        if name is not None and name not in joints | along:
+        if name in every and name not in directed and contact.directed:
+            raise ValueError(
+                f'DryFriction "{contact.name}" has a `backward_coefficient`, but "{name}" is no '
+                "coupling of coordinates, and its load has no direction."
+            )
+        if name is not None and name not in every:
             raise ValueError(
                 f'DryFriction "{contact.name}" is `pressed_by` "{name}", which is not among the '
-                f"joints {sorted(joints)} and the forces along coordinates {sorted(along)}."
+                f"joints {sorted(every - along)} and the forces along coordinates {sorted(along)}."
             )
 
 

@@ -553,11 +553,21 @@ def test_refusals():
         ({"coefficient": 0.2}, "needs the `radius`"),
         ({"radius": 0.2}, "needs its `coefficient`"),
         ({"coefficient": 0.2, "static_coefficient": 0.1, "radius": 1.0}, "`static_coefficient`"),
+        ({"backward_coefficient": 0.2}, "needs its `coefficient`"),
+        (
+            {"coefficient": 0.2, "backward_coefficient": 0.1, "radius": 1.0},
+            "must be `pressed_by` a coupling",
+        ),
     ]:
         with pytest.raises(ValueError, match=words):
             DryFriction("bearing", angle, **options)
     with pytest.raises(ValueError, match="needs the coordinate of a joint"):
         DryFriction("bearing", both, coefficient=0.1, radius=0.1)
+    directed = DryFriction(
+        "bearing", angle, coefficient=0.1, backward_coefficient=0.2, pressed_by="hinge"
+    )
+    with pytest.raises(ValueError, match='"hinge" is no coupling of coordinates'):
+        mbd.Mechanism([body], [hinge], contacts=[directed])
 
 
 @pytest.mark.slow

@@ -192,10 +192,12 @@ def torques(**of):
     ]
 
 
-def lossy(efficiency, drive, load, elastic=False):
+def lossy(efficiency, drive, load, elastic=False, **options):
     """A drive with losses by its load, rigid or elastic, driven by two torques."""
     c = (1 / efficiency - 1) / RATIO
-    mesh = mbd.contacts.DryFriction("mesh", angle("in"), coefficient=c, pressed_by="gear")
+    mesh = mbd.contacts.DryFriction(
+        "mesh", angle("in"), coefficient=c, pressed_by="gear", **options
+    )
     forces, joints = torques(in_=drive, out=load), []
     if elastic:
         forces.append(PlaySpring("gear", twist(), stiffness=1e3, damping=2.0))
@@ -206,30 +208,47 @@ def lossy(efficiency, drive, load, elastic=False):
 
 @pytest.mark.slow
 def test_efficiency_by_the_direction_of_power():
-    """Of a rigid drive: accelerations where the input drives, and where the output does. Below an
-    efficiency of 1/2 the output cannot drive. Derivatives beside differences."""
+    """Of a rigid drive: accelerations where the input drives, and where the output does, with an
+    efficiency of its own. Of a drive that cannot be driven by its output, and of one that can.
+    Derivatives in closed form, and beside differences."""
 
     def end(x):
         efficiency, drive, load, speed = x[0], x[1], x[2], x[3]
-        mechanism = lossy(efficiency, drive, load)
+        back = (1 - x[4]) / RATIO
+        mechanism = lossy(efficiency, drive, load, backward_coefficient=back)
         start = turning(mechanism, RATIO * speed, speed)
         sol = mbd.simulate(mechanism, mbd.ContactImpulse(), start, t1=0.01, dt=1e-3, throw=False)
         return jnp.where(sol.result == mbd.RESULTS.successful, sol.v[-1, 5:], jnp.nan)
 
-    x = np.array([0.8, 1.0, -5.0, -1.0])
-    cases = [x, [0.8, 2.0, -5.0, 1.0], [0.4, 0.0, -5.0, 0.0], [0.6, 0.0, -5.0, 0.0]]
+    x = np.array([0.8, 1.0, -5.0, -1.0, 2 - 1 / 0.8])
+    apart = [[0.9, 2.0, -5.0, 1.0, 0.6], [0.9, 0.5, -5.0, -1.0, 0.6], [0.9, 0.5, 5.0, 1.0, 0.6]]
+    cases = [
+        *(x, [0.8, 2.0, -5.0, 1.0, 2 - 1 / 0.8]),
+        *([0.4, 0.0, -5.0, 0.0, 0.0], [0.6, 0.0, -5.0, 0.0, 2 - 1 / 0.6]),
+        *apart,
+    ]
     found, differences = beside(end, x, also=cases)
     found = found[:, 0]
     for case, rate in zip(cases, found, strict=True):
-        efficiency, drive, load, speed = case
+        efficiency, drive, load, speed, back = case
         # The torque at the input for a torque of 1 at the output.
-        carried = 1 / efficiency if speed > 0 else max(2 - 1 / efficiency, 0.0)
+        carried = 1 / efficiency if load * speed < 0 else back
         a = (drive * RATIO + carried * load) / (INPUT * RATIO**2 + carried * OUTPUT)
         np.testing.assert_allclose(rate, speed + 0.01 * a, rtol=1e-9, atol=1e-12)
     assert abs(found[2]) < 1e-12 and found[3] < -0.01
-    _, forward, reverse = jax.jit(h.both_modes, static_argnums=0)(end, jnp.asarray(x))
+    both = jax.jit(lambda x: h.both_modes(end, x))
+    _, forward, reverse = both(jnp.asarray(x))
     np.testing.assert_allclose(forward, reverse, rtol=1e-9)
     np.testing.assert_allclose(forward, differences, rtol=1e-6)
+    for case in apart:
+        efficiency, drive, load, speed, back = case
+        carried, by = (1 / efficiency, 0) if load * speed < 0 else (back, 4)
+        inertia = INPUT * RATIO**2 + carried * OUTPUT
+        slope = (load * inertia - OUTPUT * (drive * RATIO + carried * load)) / inertia**2
+        exact = np.zeros(5)
+        exact[by] = 0.01 * slope * (-1 / efficiency**2 if by == 0 else 1.0)
+        own = np.asarray(both(jnp.asarray(case))[1])[0]
+        np.testing.assert_allclose(own[[0, 4]], exact[[0, 4]], rtol=1e-9, atol=1e-12)
 
 
 @pytest.mark.slow

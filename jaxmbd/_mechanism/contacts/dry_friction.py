@@ -1,12 +1,13 @@
 """Dry friction along a coordinate that sticks."""
 
+import functools
 from typing import Annotated
 
 import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
-from ..._compiler import refuted, to_jax
+from ..._compiler import array_namespace, refuted, to_jax
 from ..._contact import ContactLaw
 from ..._coordinates import length
 from ..._inputs import Number, checked, not_negative, positive
@@ -32,7 +33,12 @@ class DryFriction(AlongCoordinate, AbstractContact):
     - of a coupling such as a `Gear` the size of its multiplier, and of a force along a coordinate,
       such as a `PlaySpring`, its size. Friction on the input of a drive with
       coefficient = (1 / efficiency - 1) / ratio and radius = 1 has this efficiency when the input
-      drives, and 2 - 1 / efficiency when the output does: below 1/2 the drive locks itself.
+      drives, and 2 - 1 / efficiency when the output does: below 1/2 the drive locks itself. With
+      backward_coefficient = (1 - efficiency) / ratio it has this other efficiency then.
+
+    The `backward_coefficient` counts where x' has the sign of the coupling's multiplier, or of the
+    force along a coordinate: on the input of a drive of positive ratio, where the output drives.
+    Near rest, below `speed`, the `static_coefficient` counts in both directions.
 
     The load of a joint or a coupling is found together with the friction, which changes it.
 
@@ -55,11 +61,11 @@ class DryFriction(AlongCoordinate, AbstractContact):
     and creeps, and `LuGreFriction`.
 
     **Fields:** `name`; `coordinate`; `dry`, `static` [N or N m]: kinetic and static friction
-    without load; `coefficient`, `static_coefficient` of friction by the load, or `None`; `radius`
-    [m] at which it acts, for an angle; `span` [m], or `None` for infinite; `speed` [m/s or rad/s]
-    (Stribeck); `pressed_by`: the name of the joint, coupling or force whose load it is, `None` for
-    the joint of the coordinate; `pressure`: an `AbstractSignal`, where it is negative it counts as
-    0, or `None` for 1.
+    without load; `coefficient`, `static_coefficient` of friction by the load, or `None`;
+    `backward_coefficient`, or `None` for `coefficient`; `radius` [m] at which it acts, for an
+    angle; `span` [m], or `None` for infinite; `speed` [m/s or rad/s] (Stribeck); `pressed_by`: the
+    name of the joint, coupling or force whose load it is, `None` for the joint of the coordinate;
+    `pressure`: an `AbstractSignal`, where it is negative it counts as 0, or `None` for 1.
 
     Reference: Glocker (2001), Set-Valued Force Laws, for friction in joints.
     """
@@ -69,6 +75,7 @@ class DryFriction(AlongCoordinate, AbstractContact):
     speed: Float[Array, ""]
     coefficient: Float[Array, ""] | None
     static_coefficient: Float[Array, ""] | None
+    backward_coefficient: Float[Array, ""] | None
     radius: Float[Array, ""]
     span: Float[Array, ""] | None
     pressed_by: str | None = eqx.field(static=True)
@@ -86,35 +93,47 @@ class DryFriction(AlongCoordinate, AbstractContact):
         speed: Annotated[Number, positive] = 1e-2,
         coefficient: Annotated[Number, not_negative] | None = None,
         static_coefficient: Annotated[Number, not_negative] | None = None,
+        backward_coefficient: Annotated[Number, not_negative] | None = None,
         radius: Annotated[Number, positive] | None = None,
         span: Annotated[Number, positive] | None = None,
         pressed_by: str | None = None,
         pressure: SignalLike | None = None,
     ):
         """**Arguments:** the fields. `static` is by default `dry`, and `static_coefficient` the
-        `coefficient`. `radius` is 1 where something is named that presses. `pressure` may be a
-        number, a function of the time, or an `AbstractSignal` such as `FromControl(0)`.
+        larger one of the two others. `radius` is 1 where something is named that presses.
+        `pressure` may be a number, a function of the time, or an `AbstractSignal` such as
+        `FromControl(0)`.
 
         **Raises:** `ValueError` for a coefficient out of its range, static friction below the
-        kinetic one, a `coefficient` without `pressed_by` along a coordinate that is not `OfJoint`,
+        kinetic one, a `backward_coefficient` of the load of a joint, a `coefficient` without
+        `pressed_by` along a coordinate that is not `OfJoint`,
         and one of an angle without `radius`."""
         AlongCoordinate.__init__(self, name, coordinate)
         what, dtype = f'DryFriction "{name}"', coordinate.dtype
         static = dry if static is None else static
-        static_coefficient = coefficient if static_coefficient is None else static_coefficient
+        kinetic = [x for x in (coefficient, backward_coefficient) if x is not None]
+        if static_coefficient is None and kinetic:
+            static_coefficient = functools.reduce(array_namespace(*kinetic).maximum, kinetic)
         self.dry, self.static, self.speed = (to_jax(x, dtype) for x in (dry, static, speed))
         self._check_order(what, "static", static, "dry", dry)
         given = static_coefficient, radius, span, pressed_by
         if coefficient is None and given != (None,) * 4:
             raise ValueError(f"{what} by the load of a joint needs its `coefficient`.")
         if coefficient is not None:
-            self._check_order(
-                what, "static_coefficient", static_coefficient, "coefficient", coefficient
-            )
+            for kind, value in ("", coefficient), ("backward_", backward_coefficient):
+                if value is not None:
+                    low = f"{kind}coefficient"
+                    self._check_order(what, "static_coefficient", static_coefficient, low, value)
+            if backward_coefficient is not None and (pressed_by is None or span is not None):
+                raise ValueError(
+                    f"{what} has a `backward_coefficient`, so that it must be `pressed_by` a "
+                    "coupling or a force along a coordinate."
+                )
             if pressed_by is None:
                 self._check_joint(what, coordinate, radius)
-        self.coefficient, self.static_coefficient, self.span = (
-            None if x is None else to_jax(x, dtype) for x in (coefficient, static_coefficient, span)
+        values = coefficient, static_coefficient, backward_coefficient, span
+        self.coefficient, self.static_coefficient, self.backward_coefficient, self.span = (
+            None if x is None else to_jax(x, dtype) for x in values
         )
         self.radius = to_jax(1.0 if radius is None else radius, dtype)
         self.pressed_by = pressed_by
@@ -150,6 +169,11 @@ class DryFriction(AlongCoordinate, AbstractContact):
         return self.coefficient is not None
 
     @property
+    def directed(self) -> bool:
+        """Whether the sign of the load counts."""
+        return self.backward_coefficient is not None
+
+    @property
     def presser(self) -> str:
         """The name of the joint, coupling or force whose load counts."""
         if self.pressed_by is not None:
@@ -174,11 +198,17 @@ class DryFriction(AlongCoordinate, AbstractContact):
     def largest(
         self, rate: Float[Array, ""], load: Float[Array, ""] | None = None
     ) -> Float[Array, ""]:
-        """g [N or N m], at the rate x' and the load N, for a pressure of 1."""
+        """g [N or N m], at the rate x' and the load N, with its sign if that counts, for a pressure
+        of 1."""
         kinetic, static = self.dry, self.static
         if load is not None:
             assert self.coefficient is not None and self.static_coefficient is not None
-            kinetic = kinetic + self.coefficient * self.radius * load
+            coefficient = self.coefficient
+            if self.backward_coefficient is not None:
+                drives = load * rate > 0
+                coefficient = jnp.where(drives, self.backward_coefficient, coefficient)
+                load = jnp.abs(load)
+            kinetic = kinetic + coefficient * self.radius * load
             static = static + self.static_coefficient * self.radius * load
         return kinetic + (static - kinetic) * jnp.exp(-jnp.square(rate / self.speed))
 
