@@ -172,7 +172,10 @@ def dc_motor(drive: Drive) -> list[AbstractForceElement]:
     states = list(gains.states)
     states += ["temperature"] * (to_ambient > 0) + ["deflection"] * (bristles > 0)
     states += ["current"] * (lag > 0)
-    found = [*_cogging(drive), *_bristles(drive, states)]
+    # What stands alone has the name of the actuator.
+    alone = constant <= 0 and bool(drive.of("biasprm")[0]) != (bristles > 0)
+    names = {kind: name if alone else f"{name} {kind}" for kind in ("cogging", "friction")}
+    found = [*_cogging(drive, names["cogging"]), *_bristles(drive, names["friction"], states)]
     if constant <= 0:
         return found
     if controlled and "voltage" in at:
@@ -218,7 +221,7 @@ def dc_motor(drive: Drive) -> list[AbstractForceElement]:
     return [motor, *found]
 
 
-def _cogging(drive: Drive) -> list[AbstractForceElement]:
+def _cogging(drive: Drive, name: str) -> list[AbstractForceElement]:
     amplitude, teeth, phase = map(float, drive.of("biasprm")[:3])
     if not amplitude:
         return []
@@ -228,10 +231,10 @@ def _cogging(drive: Drive) -> list[AbstractForceElement]:
         given: dict[str, Any] = {"potential": law}
     else:
         given = {"actuator": torque * np.sin(phase)}
-    return [CoordinateSpring(f"{drive.name} cogging", drive.coordinate, **given)]
+    return [CoordinateSpring(name, drive.coordinate, **given)]
 
 
-def _bristles(drive: Drive, states: list[str | None]) -> list[AbstractForceElement]:
+def _bristles(drive: Drive, name: str, states: list[str | None]) -> list[AbstractForceElement]:
     stiffness, damping = map(float, drive.of("dynprm")[5:7])
     dry, static, speed = map(float, drive.of("biasprm")[3:6])
     if stiffness <= 0:
@@ -246,7 +249,7 @@ def _bristles(drive: Drive, states: list[str | None]) -> list[AbstractForceEleme
         return []
     gear, square = abs(drive.gear), drive.gear**2
     found = LuGreFriction(
-        f"{drive.name} friction",
+        name,
         drive.coordinate,
         dry=gear * dry,
         static=gear * static,

@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 
-from .._coordinates import algebra
 from .._mechanism import (
     GROUND,
     AbstractConstraint,
@@ -29,17 +28,18 @@ from .._mechanism import (
     CoordinateConstraint,
     CoordinateLimit,
     CoordinateSpring,
-    Cylindrical,
+    DCMotor,
     Displacement,
     Distance,
     Fixed,
     FromControl,
     HalfSpace,
     JointLimit,
+    LuGreFriction,
     Mechanism,
     OfJoint,
     PathLength,
-    Planar,
+    PIDController,
     PointForce,
     Pose,
     Prismatic,
@@ -48,21 +48,12 @@ from .._mechanism import (
     Spherical,
     Torque,
     TwistAngle,
-    Universal,
 )
 from .loaded import Loaded, pose
+from .mjcf_drives import Driving, at_the_start, is_cogging, stated
+from .mjcf_moves import MOVES, moves
 from .shapes import kind_and_size
 
-# The coordinates of joints as joints of MJCF: kind, and number of the frame and of its axis.
-_MOVES = {
-    Fixed: (),
-    Revolute: (("hinge", 0, 2),),
-    Prismatic: (("slide", 0, 2),),
-    Spherical: (("ball", 0, 2),),
-    Cylindrical: (("slide", 0, 2), ("hinge", 0, 2)),
-    Planar: (("slide", 0, 0), ("slide", 0, 1), ("hinge", 0, 2)),
-    Universal: (("hinge", 0, 0), ("hinge", 1, 1)),
-}
 # The joint with the axis of a scalar coordinate of two frames.
 _AXES = {Displacement: Prismatic, Angle: Revolute, TwistAngle: Revolute}
 
@@ -106,7 +97,8 @@ class _Writer:
         # Joint of the mechanism -> an element of the file for each coordinate.
         self.hinges: dict[str, list[xml.Element]] = {}
         self.geoms: dict[Any, str] = {}
-        self.controls: dict[int, xml.Element] = {}
+        # First entry of the control -> actuator, and how many entries it reads.
+        self.controls: dict[int, tuple[xml.Element, int]] = {}
         self._bodies()
         for joint in mechanism.joints:
             if joint.name in mechanism.switches:
@@ -121,11 +113,21 @@ class _Writer:
             if not stiff or law.kinetic is not None or np.any(np.asarray(law.restitution)):
                 self.drop(contact, "its restitution, stiffness and kinetic friction")
             self._write(contact, _CONTACTS, "contact")
-        if self.controls:
-            entries = sorted(self.controls)
-            if entries != list(range(len(entries))):
-                self.dropped.append("entries of the control that no actuator reads")
-            self.section("actuator")[:] = [self.controls[i] for i in entries]
+        self._in_order()
+
+    def _in_order(self) -> None:
+        """Put the actuators in the order of the control; those without an entry come last."""
+        if not self.controls:
+            return
+        free, found = 0, []
+        for entry in sorted(self.controls):
+            element, count = self.controls[entry]
+            if entry != free:
+                self.dropped.append("entries of the control that no actuator reads, or several")
+            free = entry + count
+            found.append(element)
+        section = self.section("actuator")
+        section[:] = [*found, *(x for x in section if x not in found)]
 
     def text(self) -> str:
         """The file."""
@@ -155,7 +157,7 @@ class _Writer:
         """The bodies as a tree of joints; those that no joint reaches are free."""
         at: dict[str, list[AbstractConstraint]] = defaultdict(list)
         for joint in self.mechanism.joints:
-            if type(joint) in (*_MOVES, Serial) and joint.name not in self.mechanism.switches:
+            if type(joint) in (*MOVES, Serial) and joint.name not in self.mechanism.switches:
                 for name in joint.bodies:
                     at[name].append(joint)
         # First who carries whom, then the bodies in their order, which a reader finds again.
@@ -210,12 +212,12 @@ class _Writer:
             for body, frame in zip(joint.bodies, joint.frames, strict=True)
         ]
         values = np.asarray(self.mechanism.joint_coordinates(self.q, joint.name))
-        moves = _moves(joint, frames[0], frames[1], values)
+        found = moves(joint, frames[0], frames[1], values)
         here = self.place[child]
         made: list[Any] = [None] * len(values)
         sign = 1.0 if forwards else -1.0
-        for kind, axis, anchor, index in moves if forwards else reversed(moves):
-            name = joint.name if len(moves) == 1 else f"{joint.name} {index + 1}"
+        for kind, axis, anchor, index in found if forwards else reversed(found):
+            name = joint.name if len(found) == 1 else f"{joint.name} {index + 1}"
             own = _put(element, "joint", type=kind, pos=here.local_point(anchor), name=name)
             if kind != "ball":
                 turned = sign * here.local_direction(axis)
@@ -307,6 +309,9 @@ class _Writer:
     def spring(self, force: CoordinateSpring) -> None:
         """Coefficients of a hinge or slide, or of a tendon along a path."""
         along, rest = force.coordinate, 0.0 if force.rest is None else force.rest
+        if is_cogging(force):
+            self.drive(force)
+            return
         if any(x is not None for x in (force.potential, force.law, force.actuator)):
             self.drop(force, "MJCF has no such force")
             return
@@ -329,33 +334,25 @@ class _Writer:
         for name, x in numbers.items():
             _add(entry, name, x)
 
-    def servo(self, force: CoordinateActuator) -> None:
-        """A motor, or a general actuator where its force depends on the coordinate."""
+    def drive(self, force: Driving) -> None:
+        """An actuator of any kind, bristles or cogging."""
         entry = self._entry(force.coordinate)
         if entry is None:
             self.drop(force, "it acts along what is no hinge or slide of the file")
             return
-        tag, given = "motor", {"joint": entry.get("name"), "gear": force.gear}
-        if force.gain is not None or force.bias is not None:
-            gain = np.array([1.0, 0.0, 0.0] if force.gain is None else force.gain, float)
-            bias = np.array([0.0, 0.0, 0.0] if force.bias is None else force.bias, float)
-            # The hinge of the file counts from the zero of the joint, not of the coordinate.
-            for x in (gain, bias):
-                x[0] += x[1] * _offset(force.coordinate) * float(force.gear)
-            tag = "general"
-            given |= {
-                "gaintype": "affine" if np.any(gain[1:]) else "fixed",
-                "gainprm": gain,
-                "biastype": "affine" if np.any(bias) else "none",
-                "biasprm": bias,
-            }
-        if force.lag is not None:
-            tag = "general"
-            given |= {"dyntype": "filterexact", "dynprm": np.array([force.lag])}
-        if force.limits is not None:
-            given["forcerange"] = np.clip(force.limits, -1e30, 1e30)
+        found = stated(force, _offset(force.coordinate))
+        for why in [*found.without, *at_the_start(force)]:
+            self.drop(force, why)
+        if found.tag is None:
+            return
+        given = {"joint": entry.get("name"), **found.attributes}
         _add(entry, "armature", force.inertance)
-        self._control(force, force.index, tag, given)
+        if isinstance(force, LuGreFriction):
+            _add(entry, "damping", force.viscous)
+        if found.entries:
+            self._control(force, found.entries[0], found.tag, given, len(found.entries))
+        else:
+            _put(self.section("actuator"), found.tag, name=force.name, **given)
 
     def point_force(self, force: PointForce) -> None:
         """A force in the axes of a frame, from one entry of the control."""
@@ -373,12 +370,15 @@ class _Writer:
         gear[first : first + 3] = np.asarray(own.gear)
         self._control(force, own.index, "motor", {"site": self._site(force, 0), "gear": gear})
 
-    def _control(self, force: Any, index: int, tag: str, given: dict[str, Any]) -> None:
+    def _control(
+        self, force: Any, index: int, tag: str, given: dict[str, Any], count: int = 1
+    ) -> None:
         if index in self.controls:
             self.drop(force, f"another actuator reads entry {index} of the control")
             return
         self.section("actuator")
-        self.controls[index] = xml.Element(tag, _written({"name": force.name, **given}))
+        element = xml.Element(tag, _written({"name": force.name, **given}))
+        self.controls[index] = element, count
 
     # --- contacts --------------------------------------------------------------------------------
 
@@ -464,7 +464,10 @@ _LOOPS: dict[type, Callable[..., None]] = {
 }
 _FORCES: dict[type, Callable[..., None]] = {
     CoordinateSpring: _Writer.spring,
-    CoordinateActuator: _Writer.servo,
+    CoordinateActuator: _Writer.drive,
+    PIDController: _Writer.drive,
+    DCMotor: _Writer.drive,
+    LuGreFriction: _Writer.drive,
     PointForce: _Writer.point_force,
     Torque: _Writer.torque,
 }
@@ -484,33 +487,3 @@ def _add(entry: xml.Element, name: str, value: Any) -> None:
     """Add to a coefficient, since several elements may act on one joint."""
     if value is not None and float(value):
         entry.set(name, _numbers(float(entry.get(name, "0")) + float(value)))
-
-
-def _moves(joint: Any, a: Pose, b: Pose, values: np.ndarray) -> list[tuple[str, Any, Any, int]]:
-    """The hinges and slides of a joint from body a to body b at the present pose, at these values
-    of its coordinates: kind, axis and anchor in the world, and index of the coordinate."""
-    if isinstance(joint, Serial):
-        return _serial_moves(joint, a, b, values)
-    return [
-        (kind, (a, b)[end].direction(np.eye(3)[axis]), b.position, i)
-        for i, (kind, end, axis) in enumerate(_MOVES[type(joint)])
-    ]
-
-
-def _serial_moves(joint: Serial, a: Pose, b: Pose, values: np.ndarray):
-    slides, axes = np.asarray(joint.slides), np.asarray(joint.axes)
-    anchors = np.zeros_like(axes) if joint.anchors is None else np.asarray(joint.anchors)
-    moves: list[tuple[str, Any, Any, int]] = [
-        ("slide", a.direction(s), b.position, i) for i, s in enumerate(slides)
-    ]
-    # From the inner end outwards: each axis is carried by the turns before it.
-    found, frame = [], b
-    for i in reversed(range(len(axes))):
-        axis = frame.direction(axes[i])
-        anchor = frame.point(anchors[i])
-        found.append(("hinge", axis, anchor, len(slides) + i))
-        turned = algebra.quaternion_product(
-            frame.orientation, algebra.quaternion_about(axes[i], -values[len(slides) + i])
-        )
-        frame = pose(anchor - algebra.quaternion_rotate(turned, anchors[i]), turned)
-    return moves + found[::-1]
