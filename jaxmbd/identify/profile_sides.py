@@ -20,8 +20,11 @@ _FURTHER = 3.0
 # The largest number of points on a side, and of attempts after a failure.
 _POINTS, _ATTEMPTS = 25, 4
 # The steps of a search begin so long that damping is this share of the least curvature, but not
-# longer than that. After so many in a row that do not lower the loss, it is stuck.
-_DAMPED, _LONGEST, _STUCK = 0.1, 1e8, 6
+# longer than that.
+_DAMPED, _LONGEST = 0.1, 1e8
+# A search is stuck if so many steps have not lowered the loss by more than the tolerance. Among
+# points where it is, an end is only known to this share.
+_STUCK, _ROUGH = 8, 0.03
 # The tolerance of the searches, which mostly end before.
 _FINE = 1e-9
 # The largest change of other free numbers that this model may predict, for a change by 1.
@@ -148,8 +151,9 @@ class March:
                 return Side(side * np.inf, False, RESULTS.loss_stays_low, points)
             width = np.inf if above is None else above.x - below.x
             below, above = (below, place) if place.root >= 1 else (place, above)
-            narrow = above is not None and above.x - below.x <= self.tolerance * above.x
-            if narrow or abs(place.root - 1) <= self.tolerance:
+            near = max(self.tolerance, _ROUGH) if stuck else self.tolerance
+            narrow = above is not None and above.x - below.x <= near * above.x
+            if narrow or abs(place.root - 1) <= near:
                 end = here.z[i] + side * self._end(i, side, below, above)
                 kinked = any(_is_stuck(each.point) for each in (below, above) if each is not None)
                 return Side(end, False, RESULTS.stuck if kinked else RESULTS.successful, points)
@@ -208,16 +212,12 @@ class March:
             lower[i] = upper[i] = z[i]
         problem, scale = self.problem, float(self.problem.scale)
         args = to_jax(z, self.dtype), (lower, upper), problem.data, scale, _FINE, step_size
-        point, settled, useless = (
-            Point(z, np.inf, np.zeros(0), np.zeros((0, 0)), RESULTS.successful),
-            i is None,
-            0,
-        )
+        point = Point(z, np.inf, np.zeros(0), np.zeros((0, 0)), RESULTS.successful)
+        settled, losses = i is None, []
         for count, it in enumerate(searched(problem.residuals, *args), 1):
             self.evaluations += 1
             y = np.asarray(it.y, float)
             moved = count == 1 or bool(np.any(y != point.z))
-            useless = 0 if moved else useless + 1
             if moved:
                 r = scale * np.asarray(it.state.f_info.residual, float)
                 J = scale * np.asarray(it.state.f_info.jac.as_matrix(), float)
@@ -232,7 +232,9 @@ class March:
                     settled = left <= self.tolerance * self.level
             if settled or not succeeded(point.result):
                 return point
-            if it.done or useless == _STUCK:
+            losses.append(point.squares)
+            before = losses[-_STUCK - 1] if len(losses) > _STUCK else np.inf
+            if it.done or before - point.squares <= self.tolerance * self.level:
                 return point._replace(result=RESULTS.stuck)
             if count == self.max_iterations:
                 break

@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+import types
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -17,8 +18,9 @@ import jaxmbd as mbd
 from jaxmbd import identify
 from jaxmbd._compiler import to_jax
 from jaxmbd.identify import NotNegative, Parameter, Positive, Record
-from jaxmbd.identify.profile_sides import Nearby, Point
+from jaxmbd.identify.profile_sides import March, Nearby, Point
 from jaxmbd.identify.report import findings
+from jaxmbd.identify.residuals import PartMotion
 
 __all__ = ["fall"]  # a fixture
 NOISE = 0.05
@@ -217,3 +219,26 @@ def test_pictures(swing):
     with pytest.raises(ValueError, match="2 parameters, but `axes` has 1"):
         profile.plot(panels[:1])
     plt.close("all")
+
+
+class Kinked(eqx.Module):
+    """S = z0^2 + (1 + |z1 - z0|)^2: at the bottom of the valley, its slope is that of a side."""
+
+    def jacobian(self, z, args):
+        far = z[1] - z[0]
+        r = jnp.stack([z[0], 1 + jnp.abs(far)])
+        side = jnp.where(far >= 0, 1.0, -1.0).astype(z.dtype)
+        J = jnp.stack([jnp.eye(2, dtype=z.dtype)[0], jnp.stack([-side, side])])
+        return r, J, PartMotion(r, r, r, r, GOOD)
+
+
+@pytest.mark.slow
+def test_ends_at_kinks_are_told():
+    """The least S along z0 is 1 + z0^2, so with a rise of 4 the ends are -2 and 2."""
+    free = np.full(2, np.inf)
+    problem = types.SimpleNamespace(residuals=Kinked(), data=None, scale=1.0, bounds=(-free, free))
+    march = March(problem, to_jax(np.zeros(2)), 4.0, 100, 1e-3)
+    for side in (-1, 1):
+        end = march.side(0, side, 2.0)
+        assert end.result == STUCK
+        np.testing.assert_allclose(end.end, 2.0 * side, rtol=0.05)
