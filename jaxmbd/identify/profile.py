@@ -45,8 +45,9 @@ class ParameterProfile(NamedTuple):
     - `results`: two verdicts. `successful` is an end that was found, or a bound;
       `loss_stays_low` an open one; `stuck` one that was found where searches ended at kinks of the
       loss, so it may be too near. Others tell why a search failed.
-    - `value`, `free`, `loss`: the points that were computed, in the order of the values: the value,
-      its free number, and how far the loss has risen; `(points,)`.
+    - `value`, `free`, `loss`, `parabola`: the points that were computed, in the order of the
+      values, `(points,)`: the value, its free number, how far the loss has risen, and how far it
+      had if the residuals were linear.
     """
 
     name: str
@@ -58,6 +59,7 @@ class ParameterProfile(NamedTuple):
     value: np.ndarray
     free: np.ndarray
     loss: np.ndarray
+    parabola: np.ndarray
 
     def __str__(self) -> str:
         low, high = self.interval
@@ -175,16 +177,19 @@ class Profile(eqx.Module):
         return panels
 
     def _draw(self, along: ParameterProfile, ax) -> None:
-        low, high = along.linearised
-        shown = along.loss < 2 * self.rise
-        ax.plot(along.value[shown], along.loss[shown], ".-", lw=0.9, label="profile")
-        if np.isfinite(high - low):
-            # Each half of the parabola: intervals of values need not be symmetric.
-            part = np.linspace(0.0, 1.2, 30)
-            for k, end in enumerate((low, high)):
-                x = along.estimate + part * (end - along.estimate)
-                label = "linearised" if k else None
-                ax.plot(x, self.rise * part**2, "--", color="C1", lw=0.9, label=label)
+        import scipy.interpolate  # takes long to import
+
+        _, kept = np.unique(along.value, return_index=True)
+        kept = kept[along.loss[kept] < 3 * self.rise]
+        x = along.value[kept]
+        ax.plot(x, along.loss[kept], ".", color="C0")
+        # Roots of the rise are nearly linear, so curves through them need few points.
+        side, dense = np.sign(x - along.estimate), np.linspace(x[0], x[-1], 200)
+        curves = ("profile", along.loss, "-"), ("linearised", along.parabola, "--")
+        for name, loss, style in curves if len(x) > 1 else ():
+            root = side * np.sqrt(np.maximum(loss[kept], 0.0))
+            y = scipy.interpolate.PchipInterpolator(x, root)(dense) ** 2
+            ax.plot(dense, y, style, lw=0.9, label=name)
         ax.axhline(self.rise, color="0.5", lw=0.8)
         for end in along.interval[np.isfinite(along.interval)]:
             ax.axvline(end, color="C0", ls=":", lw=0.8)
@@ -335,7 +340,7 @@ class _Values(NamedTuple):
         values, entries = _evaluated(self.parameters, shared)
         return values, np.asarray(entries, float)
 
-    def profile(self, name: str, i: int, sides: Sequence[Side], half_rise: float):
+    def profile(self, name: str, i: int, sides: Sequence[Side], rise: float):
         here, names = self.march.here, self.parameters.names
         points = sorted([*sides[0].points, (here.z[i], here.squares), *sides[1].points])
         free, squares = np.array(points).T
@@ -359,7 +364,8 @@ class _Values(NamedTuple):
             (sides[0].result, sides[1].result),
             np.array(values),
             free,
-            half_rise * (squares - here.squares) / self.march.level,
+            rise * (squares - here.squares) / self.march.level,
+            rise * ((free - here.z[i]) / self.half[i]) ** 2,
         )
 
 

@@ -61,7 +61,16 @@ def of_one(lower=0.0, low=1.0, high=9.0, results=(GOOD, GOOD)):
     points, line = np.array([1.0, 3.0, 9.0]), np.array([2.0, 5.0])
     end, at_bound = np.array([low, high]), np.array([False, False])
     along = identify.ParameterProfile(
-        "k", 3.0, end, line, at_bound, results, points, points, np.array([1.9, 0.0, 1.9])
+        "k",
+        3.0,
+        end,
+        line,
+        at_bound,
+        results,
+        points,
+        points,
+        np.array([1.9, 0.0, 1.9]),
+        2 * points,
     )
     return identify.Profile({"k": along}, 0.95, 1.92, 1.0, lower, {"k": points[1]}, 5, 0.1)
 
@@ -102,6 +111,7 @@ def test_profiles_of_a_linear_regression_are_its_intervals(fall):
     along = known["g"]
     parabola = known.rise * ((along.value - found.entries) / half) ** 2
     np.testing.assert_allclose(along.loss, parabola, atol=1e-6)
+    np.testing.assert_allclose(along.parabola, parabola, atol=1e-6)
     assert len(along.loss) == 5  # two on each side: half way, and the end
 
 
@@ -214,8 +224,13 @@ def test_pictures(swing):
     profile = identify.profile(swing[1], ["c", "a"], **QUIET)
     panels = profile.plot()
     assert [ax.get_xlabel() for ax in panels] == ["c", "a"]
-    lines = panels[0].get_lines()
-    np.testing.assert_array_equal(lines[0].get_xdata(), profile["c"].value)
+    along, (dots, curve, parabola, *_) = profile["c"], panels[0].get_lines()
+    np.testing.assert_array_equal(dots.get_xdata(), along.value)
+    # The curve is through the dots, and the parabola through the level at its end.
+    at_dots = np.interp(along.value, *curve.get_data())
+    np.testing.assert_allclose(at_dots, along.loss, atol=0.02)
+    at_end = np.interp(along.linearised[1], *parabola.get_data())
+    np.testing.assert_allclose(at_end, profile.rise, rtol=0.01)
     with pytest.raises(ValueError, match="2 parameters, but `axes` has 1"):
         profile.plot(panels[:1])
     plt.close("all")
