@@ -71,9 +71,15 @@ def next_iterate(
 ) -> Iterate:
     """The iterate after one step and its projection onto the bounds. Nothing changes if the search
     is over. A step that is not finite is not taken and ends the search."""
+    rules = jax.numpy_dtype_promotion.value
+
+    def asked(y, args):  # by the rules of the caller, as before, or it would be traced once more
+        with jax.numpy_dtype_promotion(rules):
+            return fn(y, args)
+
     # Optax counts with integers of two sizes.
     with jax.numpy_dtype_promotion("standard"):
-        y, state, aux = solver.step(fn, here.y, args, {}, here.state, frozenset())
+        y, state, aux = solver.step(asked, here.y, args, {}, here.state, frozenset())
         done, verdict = solver.terminate(fn, y, args, {}, state, frozenset())
     y = project(y)
     each = jax.tree.map(lambda x: jnp.all(jnp.isfinite(x)), y)
