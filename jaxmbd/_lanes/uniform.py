@@ -7,6 +7,7 @@ all if it is for one: mostly the samples agree.
 """
 
 import enum
+import weakref
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
@@ -79,15 +80,28 @@ class Place(enum.Enum):
 
 Visit = Callable[[Any, list[bool], Place], None]
 
+# What is known of programs. Each loop asks for its body until the carry stays the same, and so do
+# the loops around it: without this table the work grows exponentially with the depth.
+_FOUND = weakref.WeakKeyDictionary()
+
 
 def varying(
     program: ClosedJaxpr | Jaxpr,
     given: list[bool],
-    visit: Visit = lambda *_: None,
+    visit: Visit | None = None,
     place: Place = Place.OUTSIDE,
 ) -> list[bool]:
     """Which outputs differ between samples if the `given` operands do. `visit(equation, varies,
     place)` is called for each equation that is no call."""
+    if visit is not None:
+        return _walked(program, given, visit, place)
+    found, key = _FOUND.setdefault(program, {}), tuple(given)
+    if key not in found:
+        found[key] = _walked(program, given, None, place)
+    return found[key]
+
+
+def _walked(program, given, visit, place):
     known = dict(opened(program, given, lambda _: False))
     read = lambda v: not is_literal(v) and known[v]  # noqa: E731
     jaxpr = equations_of(program)
@@ -98,7 +112,8 @@ def varying(
             found = varying(*call, visit, place)
         else:
             found = _of_equation(equation, operands, visit, place)
-            visit(equation, operands, place)
+            if visit is not None:
+                visit(equation, operands, place)
         known.update(zip(equation.outvars, found, strict=True))
     return list(map(read, jaxpr.outvars))
 
