@@ -9,6 +9,6 @@ item of `CASES`.
 from .cases import CASES, Case
 from .choices import assert_verdicts, located, midpoint, slow_unless
 from .compilation import COMPILED, OPTIMISED, compilation_events, in_the_way, nothing_kept
-from .differences import both_modes, check_scalar, derivatives
+from .differences import both_modes, check_scalar, derivatives, with_slopes
 from .motions import oscillation
 from .systems import *

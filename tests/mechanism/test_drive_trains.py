@@ -47,11 +47,11 @@ def turning(mechanism, first, second, t=0.0):
 
 
 def beside(fn, x, also=(), step=1e-6):
-    """The values of fn in these points, and central differences of it at x, from one batch."""
+    """The values of fn in these points, and central differences of it at x, from one program."""
     x = np.asarray(x)
     units = step * np.eye(x.size)
     points = jnp.asarray(np.stack([*(x + units), *(x - units), *also]))
-    found = np.asarray(jax.jit(jax.vmap(fn))(points))
+    found = np.asarray(jax.jit(lambda points: jax.lax.map(fn, points))(points))
     ahead, behind, values = np.split(found, [x.size, 2 * x.size])
     return values, np.moveaxis((ahead - behind) / (2 * step), 0, -1)
 
