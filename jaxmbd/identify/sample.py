@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from .._checks import contact_counts
 from .._equations import carrying
 from .._mechanism import Mechanism
 from .._methods import LagrangeMultipliers, Motion, point
@@ -77,13 +78,29 @@ class Sample(AbstractStates):
 
     @property
     def acceleration(self) -> Velocity:
-        """v', shape `(nv,)`, of the constrained motion without impacts."""
-        return (self._motion if self.driven is None else self.driven).acceleration
+        """v', shape `(nv,)`. With contacts or dry friction it is the mean over the step of the
+        simulation that begins here, with impacts; at the end of the motion over the last one.
+
+        **Raises:** `ValueError` with contacts or dry friction if only this moment is known."""
+        if self.driven is not None:
+            return self.driven.acceleration
+        if self._switches:
+            return self.whole_motion.mean_acceleration(self.t)
+        return self._motion.acceleration
 
     @property
     def multipliers(self) -> Rows:
-        """lam, shape `(nc,)`, of the constrained motion without impacts."""
-        return (self._motion if self.driven is None else self.driven).multipliers
+        """lam, shape `(nc,)`, of the constrained motion.
+
+        **Raises:** `ValueError` with contacts or dry friction, whose share is not saved."""
+        if self.driven is not None:
+            return self.driven.multipliers
+        if self._switches:
+            raise ValueError(
+                "A sensor asks for the `multipliers` of a motion with contacts or dry friction, "
+                "which change them: look at those of `simulate`."
+            )
+        return self._motion.multipliers
 
     def at(self, t: RealScalarLike) -> "Sample":
         """Another moment of the same motion, for sensors that lag. Times before the start of the
@@ -97,10 +114,16 @@ class Sample(AbstractStates):
         """`motion`. **Raises:** `ValueError` if only this moment is known."""
         if self.motion is None:
             raise ValueError(
-                "A sensor that lags reads earlier moments of the motion, but this sample is a "
-                "single one: let `fit`, `predict` or `measure` read it."
+                "A sensor that lags, and accelerations with contacts or dry friction, need other "
+                "moments of the motion too, but this sample is a single one: let `fit`, `predict` "
+                "or `measure` read it."
             )
         return self.motion
+
+    @property
+    def _switches(self) -> bool:
+        """Whether forces depend on what is in contact, and on what sticks."""
+        return any(contact_counts(self.system, self.q, self.v))
 
     @property
     def _motion(self) -> Motion:
@@ -168,6 +191,13 @@ class SavedMotion(eqx.Module):
         # With room for rounding, since the ends themselves have derivatives.
         s = jnp.where(s < -_ON_GRID, 0.0, s)
         return jnp.where(s > last + _ON_GRID, last, s)
+
+    def mean_acceleration(self, t: RealScalarLike) -> Velocity:
+        """The change of v over the step that begins at a time or holds it, divided by `dt`."""
+        k = jnp.floor(self.steps_at(t) + _ON_GRID).astype(jnp.int32)
+        k = jnp.minimum(k, len(self.states) - 2)
+        v = self.states[:, self.nq : self.nq + self.nv]
+        return (v[k + 1] - v[k]) / self.dt
 
     def at_steps(self, sensor: Callable[[Sample], Array]) -> Float[Array, "steps m"]:
         """The readings of a sensor at all steps."""

@@ -10,6 +10,7 @@ import pytest
 from jaxtyping import Array
 from known_motions import oscillator, position, state
 
+import jaxmbd as mbd
 from jaxmbd import identify
 from jaxmbd._compiler import to_jax
 from jaxmbd.identify import (
@@ -181,3 +182,22 @@ def test_paths_of_sensors():
     changed = eqx.tree_at(lambda x: x.sensor.scales[1], sensors["z"], to_jax(7.0))
     assert eqx.tree_equal(made.named["z"], changed)
     assert reach_of(made.named["z"]) == (2.0 + 0.2, 0.0)
+
+
+@pytest.mark.slow
+def test_accelerations_with_contacts():
+    """A ball that rests on the ground is held by it: an accelerometer reads minus gravity, and not
+    0 as in free fall."""
+    ball = mbd.Body("ball", mbd.Inertia.sphere(radius=0.1, mass=2.0), position=[0.0, 0.0, 0.1])
+    floor = mbd.Contact("floor", "ground", ball, mbd.HalfSpace(), mbd.Sphere(0.1))
+    mechanism = mbd.Mechanism([ball], contacts=[floor], gravity=[0.0, 0.0, -9.81])
+    state = mechanism.state()
+    record = identify.Record(np.linspace(0.0, 0.1, 6), np.zeros((6, 3)), state)
+    options = dict(dt=1e-2, enforcement=mbd.ContactImpulse(), progress=False)
+    read = identify.Accelerometer("ball")
+    found = identify.predict(mechanism, record, {"force": read}, **options)
+    np.testing.assert_allclose(found.readings[0], np.tile([0.0, 0.0, 9.81], (6, 1)), atol=1e-9)
+    with pytest.raises(ValueError, match="`multipliers` of a motion with contacts"):
+        identify.predict(mechanism, record, {"lam": lambda sample: sample.multipliers}, **options)
+    with pytest.raises(ValueError, match="accelerations with contacts or dry friction, need other"):
+        read(identify.Sample(mechanism, None, 0.0, state.q, state.v))
