@@ -18,6 +18,7 @@ from .excitation import Limit as Limit
 from .excitation import Prescribed as Prescribed
 from .fit import MultiStart as MultiStart
 from .fit import fit as fit
+from .graduated import GraduatedSmoothing as GraduatedSmoothing
 from .guide import GuidedShooting as GuidedShooting
 from .identifiability import ColumnTest as ColumnTest
 from .identifiability import Combination as Combination

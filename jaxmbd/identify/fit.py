@@ -23,6 +23,7 @@ from .._results import RESULTS, succeeded
 from .._search import Checkpoint, Monitor, Multipliers, NoCheckpoint
 from .._system import AbstractSystem
 from .estimate import Estimate
+from .graduated import GraduatedSmoothing, width_of, with_smoothing
 from .guide import GuidedShooting
 from .least_squares import LeastSquares, descend, least_squares
 from .problem import (
@@ -119,7 +120,8 @@ def fit(
     - `enforcement`: default `UdwadiaKalaba()`. `scheme`: as in `simulate`.
     - `start`: `UnknownStart()` to find the initial states as well; default those of the records.
     - `shooting`: `SingleShooting()`; `GuidedShooting()` for bad guesses, and for motions that stick
-      or hit; `MultipleShooting(parts)` for long or chaotic ones. Default: `SingleShooting()`, and
+      or hit; `GraduatedSmoothing(widest)` for those too, where sensors cannot pull;
+      `MultipleShooting(parts)` for long or chaotic ones. Default: `SingleShooting()`, and
       if its residuals are more than three times the noise that the weights state, also
       `GuidedShooting()` where the sensors allow it, of which the better one counts.
     - `loss`: `Huber()` or `Cauchy()` for measurements with outliers.
@@ -171,6 +173,10 @@ def fit(
         z = _best_start(problem, z, multistart)
     if isinstance(shooting, GuidedShooting):
         z = _guided(with_guide(problem), z, shooting, solver, progress, label)
+    if isinstance(shooting, GraduatedSmoothing):
+        monitor = Monitor(f"{label}, smoothed by", shooting.max_iterations, lambda _: "", progress)
+        smooth = with_smoothing(problem)
+        z = _in_stages(smooth, z, width_of, shooting.widths, "m/s", solver, monitor)
     saving = NoCheckpoint()
     if checkpoint is not None:
         saving = Checkpoint(checkpoint, (problem, z))
@@ -225,11 +231,24 @@ def _guided(
 ) -> Float[Array, " n"]:
     """The z after the stages in which the measurements pull."""
     rate = lambda p: p.residuals.simulation.guide.rate  # noqa: E731
-    for kappa in shooting.rates(problem.records):
-        stage = eqx.tree_at(rate, problem, jnp.asarray(kappa, rate(problem).dtype))
-        told = f"{label}, pulled at {kappa:.3g} /s"
-        monitor = Monitor(told, shooting.max_iterations, lambda _: "", progress)
-        z = _search(stage, z, solver, _ROUGHLY, monitor)[0].value
+    monitor = Monitor(f"{label}, pulled at", shooting.max_iterations, lambda _: "", progress)
+    return _in_stages(problem, z, rate, shooting.rates(problem.records), "/s", solver, monitor)
+
+
+def _in_stages(
+    problem: FitProblem,
+    z: Float[Array, " n"],
+    where: Callable[[FitProblem], Array],
+    values: np.ndarray,
+    unit: str,
+    solver: Any,
+    monitor: Monitor,
+) -> Float[Array, " n"]:
+    """The z after rough searches with each of the values at a place of the problem."""
+    for value in values:
+        stage = eqx.tree_at(where, problem, jnp.asarray(value, where(problem).dtype))
+        here = monitor._replace(label=f"{monitor.label} {value:.3g} {unit}")
+        z = _search(stage, z, solver, _ROUGHLY, here)[0].value
     return z
 
 

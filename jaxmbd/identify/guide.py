@@ -225,6 +225,9 @@ class _WithoutForces(SavedMotion):
     def moment(self, t, x):
         return _SampleWithoutForces(**vars(SavedMotion.moment(self, t, x)))
 
+    def mean_acceleration(self, t):
+        raise _NeedsForces
+
 
 class _SampleWithoutForces(Sample):
     @property

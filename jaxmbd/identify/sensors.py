@@ -79,7 +79,8 @@ class Accelerometer(AbstractSensor):
         R^T (a + alpha x r + omega x (omega x r) - g),    r = R point,
 
     where a is the acceleration of the origin of the frame of the body (`Sample.acceleration`: with
-    contacts the mean over a step). At rest the reading is -g in these axes. `point`: the point in the frame of the body, shape `(3,)` [m]."""
+    contacts the mean over a step). At rest the reading is -g in these axes. `point`: the point in
+    the frame of the body, shape `(3,)` [m]."""
 
     body: str = eqx.field(static=True)
     point: Float[Array, "3"] = eqx.field(converter=jnp.asarray, default=(0.0, 0.0, 0.0))

@@ -12,7 +12,14 @@ from jaxmbd import identify
 from jaxmbd._equations import equations
 from jaxmbd._linalg import dense
 from jaxmbd._results import succeeded
-from jaxmbd.identify import GuidedShooting, Parameter, Positive, Record, SingleShooting
+from jaxmbd.identify import (
+    GraduatedSmoothing,
+    GuidedShooting,
+    Parameter,
+    Positive,
+    Record,
+    SingleShooting,
+)
 from jaxmbd.identify.guide import _gains, guide_of
 from jaxmbd.identify.problem import SimulationOptions, make_problem, with_guide
 from jaxmbd.identify.step_error import step_error
@@ -137,6 +144,49 @@ def test_guided_shooting_finds_what_single_shooting_misses(omega):
         assert succeeded(found.result) and found.noise < 1.2
         assert abs(found.entries[0] - OMEGA) < 4 * found.sigma[0] < 2e-3
         assert "times the noise" not in str(found)
+
+
+class Block(mbd.AbstractSystem):
+    """Pulled by a force that grows."""
+
+    dry: jax.Array
+
+    def mass_matrix(self, q):
+        return jnp.eye(1)
+
+    def force(self, t, q, v, u):
+        return jnp.stack([6.0 * t])
+
+    def friction_rates(self, q, v, t):
+        return v
+
+    def friction_bounds(self, q, v, t, multipliers, u):
+        return self.dry[None]
+
+
+@slow
+def test_graduated_smoothing_lets_a_block_slide_that_sticks():
+    """Its acceleration is 6 t - dry from t = dry / 6 on. With the guess it never moves, so that
+    nothing depends on the guess, and readings of accelerations do not pull."""
+    time, start = np.linspace(0.0, 1.0, 51), mbd.State(0.0, np.zeros(1), np.zeros(1))
+    record = Record(time, np.maximum(6.0 * time - 2.0, 0.0), start)
+    push = {"push": lambda sample: sample.acceleration}
+    given = Block(jnp.array(9.0)), {"dry": Positive()}, record, push
+    options = dict(dt=1e-3, enforcement=mbd.ContactImpulse(), progress=False)
+    with pytest.warns(UserWarning, match="Nothing that was measured depends on"):
+        lost = identify.fit(*given, shooting=SingleShooting(), **options)
+    assert lost.entries[0] == 9.0
+    with pytest.raises(ValueError, match="needs a sensor of positions or velocities"):
+        identify.fit(*given, shooting=GuidedShooting(), **options)
+    smoothed = GraduatedSmoothing(1.0)
+    np.testing.assert_allclose(smoothed.widths, [1.0, 0.1, 0.01, 0.001])
+    found = identify.fit(*given, shooting=smoothed, **options)
+    assert succeeded(found.result)
+    np.testing.assert_allclose(found.entries, 2.0, atol=5e-3)
+    assert found.problem.residuals.simulation.enforcement.smoothing is None
+    options["enforcement"] = mbd.UdwadiaKalaba()
+    with pytest.raises(ValueError, match="needs an enforcement with a `smoothing`"):
+        identify.fit(*given, shooting=smoothed, **options)
 
 
 @slow
