@@ -118,10 +118,10 @@ def test_a_heap_of_rigid_spheres(monkeypatch):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("rows, columns", [(3, 2), (8, 7)])
-def test_example_wall(rows, columns):
-    """Momentum changes by gravity and by the forces of the ground, and contacts add no energy. In
-    the large wall hundreds of redundant corners exchange their loads in the step of the strike."""
+def test_example_wall():
+    """Momentum changes by gravity and by the forces of the ground, and contacts add no energy.
+    Redundant corners exchange their loads in the step of the strike."""
+    rows, columns = 5, 4
     run = jax.jit(lambda speed: wall.simulate(speed, 0.06, rows, columns)[1])
     mechanism, sol = wall.wall_and_ball(jnp.asarray(6.0), rows, columns), run(jnp.asarray(6.0))
     assert sol.result == mbd.RESULTS.successful
