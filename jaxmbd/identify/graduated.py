@@ -29,8 +29,7 @@ class GraduatedSmoothing(AbstractShooting):
       narrowest is by default a thousandth of it.
     - `stages`: their number. `max_iterations`: the limit in each of them.
 
-    Reference: Blake and Zisserman (1987), Visual Reconstruction, chapter 3, for graduated
-    non-convexity.
+    Reference: Blake and Zisserman (1987), Visual Reconstruction (graduated non-convexity).
     """
 
     widest: Annotated[float, positive] = eqx.field(static=True)
