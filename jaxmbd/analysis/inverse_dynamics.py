@@ -79,6 +79,7 @@ def inverse_dynamics(
     closest in the norm of acceleration energy (Gauss's principle). The same holds within the bounds
     `lower` and `upper`, if they are given. Constraint forces are never solved for, so redundant
     rows are allowed and closed loops need not be cut. `static_inputs` holds a system at rest.
+    Contacts and dry friction do not act.
 
     **Arguments:**
 
@@ -154,7 +155,8 @@ def accelerations(
     start_tolerance: Annotated[RealScalarLike, not_negative_or_infinite] = 1e-3,
     throw: bool = True,
 ) -> Float[Array, "*batch nv"]:
-    """The accelerations v' of a system, for instance along a motion.
+    """The accelerations v' of a system, for instance along a motion. Contacts and dry friction do
+    not act: a body that rests on the ground falls.
 
     **Arguments:** `state`: t, q and v; or a `Solution`, a `Plan` or states with leading axes.
     `control`: the control u(t, q, v), or constant inputs. The others as in `inverse_dynamics`.

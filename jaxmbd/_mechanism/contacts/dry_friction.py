@@ -106,8 +106,8 @@ class DryFriction(AlongCoordinate, AbstractContact):
 
         **Raises:** `ValueError` for a coefficient out of its range, static friction below the
         kinetic one, a `backward_coefficient` of the load of a joint, a `coefficient` without
-        `pressed_by` along a coordinate that is not `OfJoint`,
-        and one of an angle without `radius`."""
+        `pressed_by` along a coordinate that is not `OfJoint`, and one of an angle without
+        `radius`."""
         AlongCoordinate.__init__(self, name, coordinate)
         what, dtype = f'DryFriction "{name}"', coordinate.dtype
         static = dry if static is None else static

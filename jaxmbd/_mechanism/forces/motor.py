@@ -111,10 +111,9 @@ class DCMotor(AbstractCoordinateForce):
     default entry 0 of the control; `limits`: lower and upper limit of the voltage, or `None`;
     `rotor_inertia` before the gear [kg m^2], part of M, or `None`; `current` at the start [A];
     `ripple`, or `None`, with its `cycles` per radian of the rotor, the number of them in a turn,
-    and `phase` [rad];
-    `current_limit` [A], `current_rate` [A/s], `torque_limits`: lower and upper [N m], each `None`
-    for none; `heat`: a `WindingHeat`, whose temperature is then a second internal state, or `None`;
-    `controller`: a `PIDController`, or `None`.
+    and `phase` [rad]; `current_limit` [A], `current_rate` [A/s], `torque_limits`: lower and upper
+    [N m], each `None` for none; `heat`: a `WindingHeat`, whose temperature is then a second
+    internal state, or `None`; `controller`: a `PIDController`, or `None`.
     """
 
     resistance: Float[Array, ""]
