@@ -1,0 +1,156 @@
+"""Operations that move numbers."""
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from .emitter import Emitter, Rule
+from .form import Op, Var
+from .operations import CTYPE
+from .values import Change, Entries, Ix, Lazy, Value, View, entries, packed
+
+
+def moved(e: Emitter, value: Value, change: Change, shape: Sequence[int]) -> Value:
+    """The array whose entry at `index` is that of `value` at `change(index)`."""
+    if isinstance(value, View):
+        return value.moved(change, shape)
+    if isinstance(value, Lazy):
+        return Lazy(tuple(shape), lambda i: value.at(change(i)), value.cost, value.buffers)
+    places = (change(list(map(Ix, place))) for place in np.ndindex(*shape))
+    return entries(shape, (e.at(value, place) for place in places))
+
+
+def _slice(op: Op) -> Change:
+    start = op.params["start_indices"]
+    strides = op.params["strides"] or (1,) * len(start)
+    return lambda index: [i * s + a for i, a, s in zip(index, start, strides, strict=True)]
+
+
+def _transpose(op: Op) -> Change:
+    back = np.argsort(op.params["permutation"])
+    return lambda index: [index[k] for k in back]
+
+
+def _reverse(op: Op) -> Change:
+    last = {k: op.ins[0].shape[k] - 1 for k in op.params["dimensions"]}
+    return lambda index: [i * -1 + last[k] if k in last else i for k, i in enumerate(index)]
+
+
+def _broadcast(op: Op) -> Change:
+    axes = list(zip(op.params["broadcast_dimensions"], op.ins[0].shape, strict=True))
+    return lambda index: [index[k] if n != 1 else Ix() for k, n in axes]
+
+
+def _rule(change_of) -> Rule:
+    def rule(e: Emitter, op: Op) -> None:
+        x, out = op.ins[0], op.outs[0]
+        more = math.prod(out.shape) > math.prod(x.shape)
+        value = e.read_often(x) if more and not e.is_small(out) else e.value(x)
+        if isinstance(value, Entries) and not e.is_small(out):
+            value = e.in_loops(x)
+        if isinstance(value, Entries) and not e.is_small(out):
+            number = value.array.flat[0]
+            e.define(out, Lazy(out.shape, lambda index: number, 0, frozenset()))
+            return
+        e.define(out, moved(e, value, change_of(op), out.shape))
+
+    return rule
+
+
+def _reshape(e: Emitter, op: Op) -> None:
+    x, out = op.ins[0], op.outs[0]
+    value = e.value(x)
+    if isinstance(value, Entries):
+        e.define(out, Entries(value.array.reshape(out.shape)))
+        return
+    long = [k for k, n in enumerate(x.shape) if n != 1]
+    places = [k for k, n in enumerate(out.shape) if n != 1]
+    if [x.shape[k] for k in long] == [out.shape[k] for k in places]:
+
+        def change(index):
+            full = [Ix()] * len(x.shape)
+            for k, j in zip(long, places, strict=True):
+                full[k] = index[j]
+            return full
+
+        e.define(out, moved(e, value, change, out.shape))
+        return
+    if isinstance(value, Lazy):
+        value = e.in_memory(x)
+    view = value.reshaped(out.shape)
+    if view is None:
+        view = e.materialised(value, x).reshaped(out.shape)
+    assert view is not None
+    e.define(out, view)
+
+
+def _iota(e: Emitter, op: Op) -> None:
+    out, axis = op.outs[0], op.params["dimension"]
+    kind = CTYPE[out.dtype.name]
+    at = lambda index: e.named(f"({kind})({index[axis]})", out.dtype)  # noqa: E731
+    e.define(out, Lazy(out.shape, at, 0, frozenset()))
+
+
+def new_view(e: Emitter, var: Var) -> View:
+    return packed(e.buffer(var.dtype, math.prod(var.shape)), var.shape)
+
+
+def _concatenate(e: Emitter, op: Op) -> None:
+    out, axis = op.outs[0], op.params["dimension"]
+    values = [e.value(x) for x in op.ins]
+    if e.is_small(out):
+        e.define(out, Entries(np.concatenate(list(map(e.entries, values)), axis)))
+        return
+    view, begin = new_view(e, out), 0
+    for x, value in zip(op.ins, values, strict=True):
+        first = [Ix(begin if k == axis else 0) for k in range(len(out.shape))]
+        e.store(View(view.buffer, view.place(first), view.strides, x.shape), value)
+        begin += x.shape[axis]
+    e.define(out, view)
+
+
+def _pad(e: Emitter, op: Op) -> None:
+    (x, filler), out = op.ins, op.outs[0]
+    shape, config = x.shape, op.params["padding_config"]
+    # Entry i of x is entry low + i * (gap + 1) of the result, if the result has one.
+    kept = []
+    for n, m, (low, _, gap) in zip(shape, out.shape, config, strict=True):
+        step = int(gap) + 1
+        begin, end = max(0, -(int(low) // step)), min(n, -((int(low) - m) // step))
+        kept.append((begin, max(begin, end), int(low) + begin * step, step))
+    lengths = [end - begin for begin, end, _, _ in kept]
+    number = e.number(filler)
+    value = e.value(x)
+    first = [begin for begin, _, _, _ in kept]
+    shifted = lambda index: [i + a for i, a in zip(index, first, strict=True)]  # noqa: E731
+    if e.is_small(out):
+        found = entries(out.shape, [number] * math.prod(out.shape))
+        inner = moved(e, value, shifted, lengths)
+        places = tuple(
+            slice(at, at + n * s, s) for n, (_, _, at, s) in zip(lengths, kept, strict=True)
+        )
+        if math.prod(lengths):
+            found.array[places] = e.entries(inner)
+        e.define(out, found)
+        return
+    view = new_view(e, out)
+    e.store(view, Lazy(out.shape, lambda index: number, 0, frozenset()))
+    if math.prod(lengths):
+        offset = view.place([Ix(at) for _, _, at, _ in kept])
+        strides = tuple(s * k[3] for s, k in zip(view.strides, kept, strict=True))
+        target = View(view.buffer, offset, strides, tuple(lengths))
+        e.store(target, moved(e, value, shifted, lengths))
+    e.define(out, view)
+
+
+RULES: dict[str, Rule] = {
+    "slice": _rule(_slice),
+    "transpose": _rule(_transpose),
+    "rev": _rule(_reverse),
+    "broadcast_in_dim": _rule(_broadcast),
+    "reshape": _reshape,
+    "iota": _iota,
+    "concatenate": _concatenate,
+    "pad": _pad,
+}

@@ -1,0 +1,436 @@
+"""From the intermediate form to C: names, memory and loops.
+
+The entries of small arrays are variables of their own, so that no index is computed and what nobody
+reads is not computed. Larger arrays are recipes (`Lazy`) until they are read more than once; then
+they lie in memory that is reserved while somebody still reads them.
+
+With several lanes, threads that share a sample, all lanes compute all single numbers. They share
+the iterations of loops over arrays, which lie in memory that they share.
+"""
+
+import contextlib
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from .folding import folded
+from .form import Block, Const, Op, Var
+from .form import Value as Named
+from .operations import CTYPE, expression, literal, same, simplified
+from .values import Buffer, Entries, Ix, Lazy, Operand, Value, View, buffers_of, entries, packed
+
+
+@dataclass(frozen=True)
+class Options:
+    """`small`: the most entries of an array whose entries are variables. `local`: the most bytes of
+    an array in local or shared memory; larger ones are in scratch memory. `cost`: the most
+    operations of a recipe. `lanes`: threads that share a sample."""
+
+    small: int
+    local: int = 4096
+    cost: int = 60
+    lanes: int = 1
+
+
+class Pool:
+    """A piece of memory whose parts are used again and again."""
+
+    def __init__(self, unit: int):
+        self.unit, self.size, self.taken = unit, 0, []
+
+    def reserve(self, size: int) -> int:
+        """The first gap that is large enough."""
+        size, at = self.rounded(size), 0
+        for begin, end in sorted(self.taken):
+            if begin - at >= size:
+                break
+            at = max(at, end)
+        self.taken.append((at, at + size))
+        self.size = max(self.size, at + size)
+        return at
+
+    def release(self, at: int, size: int) -> None:
+        self.taken.remove((at, at + self.rounded(size)))
+
+    def rounded(self, size: int) -> int:
+        return -(-max(size, 1) // self.unit) * self.unit
+
+
+@dataclass
+class Scope:
+    """Between two braces: expressions that have names, and buffers that end with it."""
+
+    known: dict[str, str]
+    buffers: list[Buffer]
+
+
+Rule = Callable[["Emitter", Op], None]
+
+
+class Emitter:
+    def __init__(self, options: Options, rules: dict[str, Rule]):
+        self.options, self.rules = options, rules
+        self.lines: list[str] = []
+        self.tables: dict[tuple, Buffer] = {}
+        self.definitions: list[str] = []
+        self.pools: dict[str, Pool] = {}
+        self.values: dict[Var, Value] = {}
+        self.stored_values: dict[Var, View] = {}
+        self.left: dict[Var, int] = {}
+        self.scopes, self.blocks = [Scope({}, [])], []
+        self.count = 0
+        # What other lanes may not have finished yet: reading, writing in shared loops, writing.
+        self.reads = self.loop_writes = self.writes = False
+        self.inside_shared = False
+
+    # --- text
+
+    def name(self, prefix: str) -> str:
+        self.count += 1
+        return f"{prefix}{self.count}"
+
+    def line(self, text: str) -> None:
+        self.lines.append(text)
+
+    def show(self, x: Operand) -> str:
+        return x if isinstance(x, str) else literal(x)
+
+    def variable(self, dtype: np.dtype, value: Operand | None = None, prefix: str = "c") -> str:
+        """A variable that may change."""
+        name = self.name(prefix)
+        initial = "" if value is None else f" = {self.show(value)}"
+        self.line(f"{CTYPE[dtype.name]} {name}{initial};")
+        return name
+
+    def named(self, text: str, dtype: np.dtype) -> str:
+        """A name for an expression whose value does not change."""
+        key = f"{CTYPE[dtype.name]} {text}"
+        for scope in reversed(self.scopes):
+            if key in scope.known:
+                return scope.known[key]
+        found = self.scopes[-1].known[key] = self.fresh(text, dtype)
+        return found
+
+    def fresh(self, text: str, dtype: np.dtype) -> str:
+        name = self.name("s")
+        self.line(f"const {CTYPE[dtype.name]} {name} = {text};")
+        return name
+
+    def scalar(self, name: str, params: dict, operands: Sequence[Operand], dtypes, out) -> Operand:
+        """The operation on single numbers."""
+        found = simplified(name, operands)
+        if found is not None:
+            return found
+        if not any(isinstance(x, str) for x in operands):
+            value = folded(name, params, list(map(np.asarray, operands)), _Number(out))
+            if value is not None:
+                return value[()]
+        text = expression(name, params, dtypes, out).format(*map(self.show, operands))
+        return self.named(text, out)
+
+    @contextlib.contextmanager
+    def braces(self, head: str, loop: bool = False) -> Iterator[None]:
+        """`head { ... }`."""
+        self.line(head + " {")
+        self.scopes.append(Scope({}, []))
+        if loop:
+            self.reads = self.loop_writes = self.writes = True
+        yield
+        for buffer in self.scopes.pop().buffers:
+            self.release(buffer)
+        self.line("}")
+        self.reads = self.loop_writes = self.writes = True
+
+    @contextlib.contextmanager
+    def loops(self, shape: Sequence[int], shared: bool = True) -> Iterator[list[Ix]]:
+        """Loops over all entries of an array. Lanes share them if they are independent."""
+        index = [Ix() for _ in shape]
+        axes = [k for k, n in enumerate(shape) if n != 1]
+        total = math.prod(shape)
+        with contextlib.ExitStack() as stack:
+            distributed = shared and self.options.lanes > 1 and not self.inside_shared and axes
+            if distributed:
+                self.synchronise(self.reads or self.loop_writes or self.writes)
+                flat = self.name("i")
+                head = f"for (int {flat} = lane; {flat} < {total}; {flat} += lanes)"
+                self.line("#pragma unroll 1")
+                self.inside_shared = True
+                stack.enter_context(self.braces(head))
+                for k in axes:
+                    total //= shape[k]
+                    whole = flat if total == 1 else f"{flat} / {total}"
+                    name = self.name("i")
+                    text = whole if k == axes[0] else f"{whole} % {shape[k]}"
+                    self.line(f"const int {name} = {text};")
+                    index[k] = Ix(0, {name: 1})
+            else:
+                for k in axes:
+                    name = self.name("i")
+                    head = f"for (int {name} = 0; {name} < {shape[k]}; ++{name})"
+                    stack.enter_context(self.braces(head))
+                    index[k] = Ix(0, {name: 1})
+            yield index
+        if distributed:
+            self.inside_shared = False
+            self.reads, self.loop_writes, self.writes = False, True, True
+
+    # --- lanes
+
+    def synchronise(self, needed: bool) -> None:
+        """Wait until all lanes have read and written what stands above."""
+        if needed and self.options.lanes > 1 and not self.inside_shared:
+            self.line("sync();")
+            self.reads = self.loop_writes = self.writes = False
+
+    @contextlib.contextmanager
+    def alone(self) -> Iterator[None]:
+        """Only the first lane does this; no value is computed in it for others."""
+        if self.options.lanes == 1:
+            yield
+            return
+        self.inside_shared = True
+        with self.braces("if (lane == 0)"):
+            yield
+        self.inside_shared = False
+        self.reads, self.loop_writes, self.writes = False, True, True
+
+    def reading(self, buffer: Buffer) -> None:
+        if not buffer.constant:
+            self.synchronise(self.loop_writes)
+            self.reads = True
+
+    def writing(self) -> None:
+        self.synchronise(self.reads or self.loop_writes)
+        self.writes = True
+
+    # --- memory
+
+    def buffer(self, dtype: np.dtype, size: int) -> Buffer:
+        kind = CTYPE[dtype.name]
+        if size * dtype.itemsize > self.options.local:
+            return self.scratch(dtype, size)
+        shared = self.options.lanes > 1
+        pool_name = "arena" if shared else f"local_{dtype.name}"
+        pool = self.pools.setdefault(pool_name, Pool(8 if shared else 1))
+        length = size * dtype.itemsize if shared else size
+        at = pool.reserve(length)
+        if shared:
+            name = self.name("a")
+            self.line(f"{kind}* const {name} = ({kind}*)(arena + {at});")
+            text = f"{name}[{{}}]"
+        else:
+            text = f"{pool_name}[{at} + {{}}]" if at else f"{pool_name}[{{}}]"
+        return self.reserved(Buffer(text, dtype, size, place=(pool_name, at)))
+
+    def scratch(self, dtype: np.dtype, size: int) -> Buffer:
+        pool = self.pools.setdefault("scratch", Pool(8))
+        at, kind, name = pool.reserve(size * dtype.itemsize), CTYPE[dtype.name], self.name("g")
+        self.line(f"{kind}* const {name} = ({kind}*)(scratch + {at}ll * n) + s;")
+        return self.reserved(Buffer(f"{name}[({{}}) * n]", dtype, size, place=("scratch", at)))
+
+    def reserved(self, buffer: Buffer) -> Buffer:
+        buffer.owner = self.blocks[-1] if self.blocks else None
+        self.scopes[-1].buffers.append(buffer)
+        return buffer
+
+    def release(self, buffer: Buffer) -> None:
+        pool_name, at = buffer.place or ("", 0)
+        by_bytes = pool_name in ("arena", "scratch")
+        self.pools[pool_name].release(at, buffer.size * (buffer.dtype.itemsize if by_bytes else 1))
+        for var in [v for v, view in self.stored_values.items() if view.buffer is buffer]:
+            del self.stored_values[var]
+
+    def sweep(self) -> None:
+        """Release the memory of this scope that nobody reads any more."""
+        scope = self.scopes[-1]
+        dead = [b for b in scope.buffers if b.users and not any(map(self.is_alive, b.users))]
+        for buffer in dead:
+            self.release(buffer)
+        scope.buffers = [b for b in scope.buffers if b not in dead]
+
+    def is_alive(self, var: Var) -> bool:
+        return self.left.get(var, var.uses) > 0
+
+    def table(self, array: np.ndarray) -> View:
+        """A known array in memory."""
+        key = array.dtype.str, array.tobytes()
+        if key not in self.tables:
+            name, kind = self.name("k"), CTYPE[array.dtype.name]
+            numbers = ", ".join(map(literal, array.ravel()))
+            self.definitions.append(f"static const {kind} {name}[{array.size}] = {{{numbers}}};")
+            text = f"{name}[{{}}]"
+            self.tables[key] = Buffer(
+                text, array.dtype, array.size, table=array.ravel(), constant=True
+            )
+        return packed(self.tables[key], array.shape)
+
+    # --- values
+
+    def is_small(self, x: Named) -> bool:
+        return math.prod(x.shape) <= self.options.small
+
+    def value(self, x: Named) -> Value:
+        if isinstance(x, Var):
+            value = self.values[x]
+            return self.stored_values.get(x, value) if isinstance(value, Lazy) else value
+        if x.value.size and len(set(x.value.ravel().view(f"V{x.dtype.itemsize}").tolist())) == 1:
+            number = x.value.ravel()[0]
+            if not self.is_small(x):
+                return Lazy(x.shape, lambda index: number, 0, frozenset())
+        return entries(x.shape, x.value.ravel()) if self.is_small(x) else self.table(x.value)
+
+    def at(self, value: Value, index: Sequence[Ix]) -> Operand:
+        """An entry."""
+        if isinstance(value, Entries):
+            known = [i.known for i in index]
+            if None not in known:
+                return value.array[tuple(known)]
+            first = value.array.flat[0]
+            assert all(same(x, first) for x in value.array.flat)
+            return first
+        if isinstance(value, Lazy):
+            return value.at(index)
+        buffer, place = value.buffer, value.place(index)
+        if buffer.table is not None and place.known is not None:
+            return buffer.table[place.known]
+        text = buffer.text.format(place)
+        if buffer.constant:
+            return self.named(text, buffer.dtype)
+        self.reading(buffer)
+        return self.fresh(text, buffer.dtype)
+
+    def entries(self, value: Value) -> np.ndarray:
+        """All entries."""
+        if isinstance(value, Entries):
+            return value.array
+        places = np.ndindex(*value.shape)
+        return entries(value.shape, (self.at(value, list(map(Ix, p))) for p in places)).array
+
+    def number(self, x: Named) -> Operand:
+        return self.at(self.value(x), [])
+
+    def in_loops(self, x: Named) -> Value:
+        """The value of x, such that loops can read it."""
+        value = self.value(x)
+        if not isinstance(value, Entries) or value.array.size <= 1:
+            return value
+        if all(same(a, value.array.flat[0]) for a in value.array.flat):
+            return value
+        return self.in_memory(x)
+
+    def in_memory(self, x: Named) -> View:
+        if isinstance(x, Const):
+            return self.table(x.value)
+        value = self.values[x]
+        if isinstance(value, View):
+            return value
+        if x not in self.stored_values:
+            view = self.stored_values[x] = self.materialised(value, x)
+            view.buffer.users.append(x)
+        return self.stored_values[x]
+
+    def read_often(self, x: Named) -> Value:
+        """The value of x, such that reading an entry costs nothing."""
+        value = self.in_loops(x)
+        return self.in_memory(x) if isinstance(value, Lazy) and value.cost else value
+
+    def materialised(self, value: Value, like: Named) -> View:
+        view = packed(self.buffer(like.dtype, math.prod(like.shape)), like.shape)
+        self.store(view, value)
+        return view
+
+    def store(self, view: View, value: Value) -> None:
+        """Write all entries of `value` to `view`."""
+        size = math.prod(view.shape)
+        if isinstance(value, Entries) or size <= min(self.options.small, 16):
+            for place in np.ndindex(*view.shape):
+                index = list(map(Ix, place))
+                self.write(view, index, self.at(value, index))
+        else:
+            with self.loops(view.shape) as index:
+                self.write(view, index, self.at(value, index))
+
+    def write(self, view: View, index: Sequence[Ix], x: Operand) -> None:
+        self.writing()
+        self.line(f"{view.text(index)} = {self.show(x)};")
+
+    def define(self, var: Var, value: Value) -> None:
+        """`var` has this value, which is computed now if it is small or read often."""
+        if isinstance(value, Lazy):
+            if self.is_small(var):
+                value = Entries(self.entries(value))
+            elif value.cost and (var.uses > 1 or var.looped or value.cost > self.options.cost):
+                value = self.materialised(value, var)
+        self.values[var] = value
+        for buffer in value.buffers:
+            buffer.users.append(var)
+
+    # --- operations
+
+    def block(self, block: Block) -> None:
+        self.blocks.append(block)
+        for op in block.ops:
+            self.rules.get(op.name, elementwise)(self, op)
+            for x in op.ins:
+                self.used(x)
+            self.sweep()
+        self.blocks.pop()
+
+    def used(self, x: Named) -> None:
+        if isinstance(x, Var):
+            self.left[x] = self.left.get(x, x.uses) - 1
+
+    def forget(self, xs: Sequence[Named]) -> None:
+        """Nobody has read these, since they are computed anew."""
+        for x in xs:
+            if isinstance(x, Var):
+                self.left.pop(x, None)
+
+    def writable(self, x: Named) -> View | None:
+        """Memory with the numbers of x that may be changed, or `None`. Others in it are saved."""
+        value = self.value(x)
+        if not isinstance(x, Var) or not isinstance(value, View) or not value.is_whole:
+            return None
+        buffer, block = value.buffer, self.blocks[-1]
+        if buffer.place is None or buffer.owner is not block or self.left.get(x, x.uses) != 1:
+            return None
+        others = [v for v in set(buffer.users) if v is not x and self.is_alive(v)]
+        others = [v for v in others if buffer in self.values[v].buffers]
+        if any(v.block is not block or math.prod(v.shape) > buffer.size / 2 for v in others):
+            return None
+        for v in others:
+            self.values[v] = saved = self.materialised(self.values[v], v)
+            saved.buffer.users.append(v)
+        return value
+
+
+@dataclass(frozen=True)
+class _Number:
+    dtype: np.dtype
+    shape: tuple[int, ...] = ()
+
+
+def elementwise(e: Emitter, op: Op) -> None:
+    out, dtypes = op.outs[0], [x.dtype for x in op.ins]
+    if e.is_small(out):
+        arrays = [np.broadcast_to(e.entries(e.value(x)), out.shape).ravel() for x in op.ins]
+        numbers = zip(*arrays, strict=True)
+        found = [e.scalar(op.name, op.params, list(xs), dtypes, out.dtype) for xs in numbers]
+        e.define(out, entries(out.shape, found))
+        return
+    values = [e.in_loops(x) for x in op.ins]
+    spread = [math.prod(x.shape) < math.prod(out.shape) for x in op.ins]
+    values = [e.read_often(x) if s else v for x, v, s in zip(op.ins, values, spread, strict=True)]
+
+    def at(index):
+        def own(shape):
+            pairs = zip(index[len(index) - len(shape) :], shape, strict=True)
+            return [i if n != 1 else Ix() for i, n in pairs]
+
+        operands = [e.at(v, own(v.shape)) for v in values]
+        return e.scalar(op.name, op.params, operands, dtypes, out.dtype)
+
+    cost = 1 + sum(getattr(v, "cost", 0) for v in values)
+    e.define(out, Lazy(out.shape, at, cost, buffers_of(values)))

@@ -1,0 +1,450 @@
+"""From a jaxpr to the intermediate form.
+
+Calls are opened. What is known is computed. What is computed twice, or in each turn of a loop
+without changing, is computed once. Short loops are written out. Operations that are others in
+disguise are replaced, so that few remain.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+from jax.extend.core import ClosedJaxpr, Jaxpr
+
+from .._lanes import call_of, equations_of, is_literal, opened, scan_parts, while_parts
+from . import keys
+from .folding import folded
+from .form import Block, Const, Op, Value, Var, cleaned
+from .operations import is_elementwise
+from .unsupported import Unsupported
+
+# Operations that only tell compilers or derivatives something, and return their operands.
+_IDENTITIES = (
+    "materialise materialise_cotangent stop_gradient name copy copy_p optimization_barrier pvary "
+    "device_put reshard"
+).split()
+
+# What the emitter knows, besides elementwise operations.
+_KEPT = (
+    "reshape transpose broadcast_in_dim slice rev pad concatenate iota dynamic_slice "
+    "dynamic_update_slice gather scatter scatter-add scatter-mul scatter-min scatter-max "
+    "reduce_sum reduce_prod reduce_max reduce_min reduce_and reduce_or reduce_xor argmax argmin "
+    "cumsum cumprod cummax cummin"
+).split()
+
+_KINDS = "biuf"
+
+
+def flattened(program: ClosedJaxpr, unrolled: int) -> Block:
+    """The program in the intermediate form. Loops of up to `unrolled` operations on numbers are
+    written out."""
+    flattener = _Flattener(unrolled)
+    top = flattener.block
+    top.add_params([_aval(v) for v in program.jaxpr.invars])
+    top.results = flattener.run(program, list(top.params))
+    return cleaned(top)
+
+
+class _Aval:
+    """Shape and type of an array."""
+
+    def __init__(self, shape: Sequence[int], dtype: Any):
+        self.shape, self.dtype = tuple(shape), np.dtype(dtype)
+        if self.dtype.kind not in _KINDS or (self.dtype.kind == "f" and self.dtype.itemsize < 4):
+            raise Unsupported(f"numbers of type {self.dtype.name}")
+
+
+def _aval(v: Any) -> _Aval:
+    try:
+        dtype = keys.stored_dtype(v.aval.dtype)
+    except TypeError:
+        raise Unsupported(f"numbers of type {v.aval.dtype}") from None
+    return _Aval(v.aval.shape, dtype)
+
+
+class _Flattener:
+    def __init__(self, unrolled: int):
+        self.block, self.unrolled = Block(), unrolled
+        self.works: dict[Jaxpr, int] = {}
+
+    # --- programs
+
+    def run(self, program: ClosedJaxpr | Jaxpr, operands: list[Value]) -> list[Value]:
+        known = dict(opened(program, operands, lambda x: Const(keys.stored(x))))
+
+        def read(v):
+            return Const(np.asarray(v.val, _aval(v).dtype)) if is_literal(v) else known[v]
+
+        jaxpr = equations_of(program)
+        for equation in jaxpr.eqns:
+            outs = self.equation(equation, list(map(read, equation.invars)))
+            known.update(zip(equation.outvars, outs, strict=True))
+        return list(map(read, jaxpr.outvars))
+
+    def equation(self, equation, ins: list[Value]) -> list[Value]:
+        name, params = equation.primitive.name, equation.params
+        call = call_of(equation, ins)
+        if call is not None:
+            return self.run(*call)
+        if name in _IDENTITIES:
+            return ins
+        rule = getattr(self, "_" + name.replace("-", "_"), None)
+        if rule is not None:
+            return rule(equation, ins)
+        if name in keys.MAKERS:
+            return self.random(equation, ins)
+        if is_elementwise(name) or name in _KEPT:
+            return [self.add(name, params, ins, _aval(v)) for v in equation.outvars]
+        return self.opened_up(equation, ins)
+
+    def traced(self, fn: Callable, ins: list[Value]) -> list[Value]:
+        """The results of a function that JAX can trace."""
+        shapes = [jax.ShapeDtypeStruct(x.shape, x.dtype) for x in ins]
+        return self.run(jax.make_jaxpr(fn)(*shapes), ins)
+
+    def opened_up(self, equation, ins):
+        """A primitive of others, by its implementation in JAX."""
+        primitive = equation.primitive
+        shapes = [jax.ShapeDtypeStruct(v.aval.shape, v.aval.dtype) for v in equation.invars]
+        try:
+            program = jax.make_jaxpr(lambda *x: primitive.impl(*x, **equation.params))(*shapes)
+        except Exception:
+            raise Unsupported(primitive.name) from None
+        if any(inner.primitive is primitive for inner in program.jaxpr.eqns):
+            raise Unsupported(primitive.name)
+        return self.run(program, ins)
+
+    # --- operations
+
+    def add(self, name: str, params: dict, ins: list[Value], aval: Any) -> Value:
+        if all(isinstance(x, Const) for x in ins):
+            value = folded(name, params, [x.value for x in ins if isinstance(x, Const)], aval)
+            if value is not None:
+                return Const(value)
+        if _changes_nothing(name, params, ins, aval):
+            return ins[0]
+        key = self.key(name, params, ins)
+        at = self.block
+        while key is not None and at is not None:
+            if key in at.known:
+                return at.known[key].outs[0]
+            at = at.parent
+        block = self.home(ins)
+        op = Op(name, params, ins)
+        op.outs = [Var(aval.shape, aval.dtype, block, op, 0)]
+        block.ops.append(op)
+        if key is not None:
+            block.known[key] = op
+        return op.outs[0]
+
+    def key(self, name, params, ins):
+        def of(x):
+            if isinstance(x, Const):
+                return x.shape, x.dtype.str, x.value.tobytes()
+            return x
+
+        try:
+            key = name, tuple(sorted(params.items())), tuple(map(of, ins))
+            hash(key)
+        except TypeError:
+            return None
+        return key
+
+    def home(self, ins: list[Value]) -> Block:
+        """The outermost block in which the operands are known, without leaving a branch."""
+        needed = max((x.block.depth for x in ins if isinstance(x, Var)), default=0)
+        block = self.block
+        while block.depth > needed and block.is_loop:
+            assert block.parent is not None
+            block = block.parent
+        return block
+
+    def reshaped(self, x: Value, shape: Sequence[int]) -> Value:
+        return self.add("reshape", {"new_sizes": tuple(shape)}, [x], _Aval(shape, x.dtype))
+
+    def sliced(self, x: Value, axis: int, begin: int, end: int) -> Value:
+        start, limit = [0] * len(x.shape), list(x.shape)
+        start[axis], limit[axis] = begin, end
+        shape = [b - a for a, b in zip(start, limit, strict=True)]
+        params = dict(start_indices=tuple(start), limit_indices=tuple(limit), strides=None)
+        return self.add("slice", params, [x], _Aval(shape, x.dtype))
+
+    def elementwise(self, name: str, *ins: Value, dtype: Any = None, **params: Any) -> Value:
+        shape = np.broadcast_shapes(*(x.shape for x in ins))
+        aval = _Aval(shape, ins[0].dtype if dtype is None else dtype)
+        return self.add(name, params, list(ins), aval)
+
+    def _squeeze(self, equation, ins):
+        return [self.reshaped(ins[0], equation.outvars[0].aval.shape)]
+
+    _expand_dims = _squeeze
+
+    def _reshape(self, equation, ins):
+        if equation.params.get("dimensions") is not None:
+            raise Unsupported("reshape in another order")
+        return self._squeeze(equation, ins)
+
+    def _split(self, equation, ins):
+        axis, ends = equation.params["axis"], np.cumsum(equation.params["sizes"])
+        begins = [0, *ends[:-1]]
+        return [
+            self.sliced(ins[0], axis, int(a), int(b)) for a, b in zip(begins, ends, strict=True)
+        ]
+
+    def _unstack(self, equation, ins):
+        axis = equation.params["axis"]
+        pieces = (self.sliced(ins[0], axis, k, k + 1) for k in range(ins[0].shape[axis]))
+        shapes = (v.aval.shape for v in equation.outvars)
+        return [self.reshaped(x, shape) for x, shape in zip(pieces, shapes, strict=True)]
+
+    def _stack(self, equation, ins):
+        axis = equation.params["axis"]
+        rows = [self.reshaped(x, (*x.shape[:axis], 1, *x.shape[axis:])) for x in ins]
+        return [self.add("concatenate", {"dimension": axis}, rows, _aval(equation.outvars[0]))]
+
+    def _broadcast_in_dim(self, equation, ins):
+        out, params = _aval(equation.outvars[0]), dict(equation.params)
+        if math.prod(out.shape) == math.prod(ins[0].shape):
+            return [self.reshaped(ins[0], out.shape)]
+        params.pop("sharding", None)
+        return [self.add("broadcast_in_dim", params, ins, out)]
+
+    def _empty2(self, equation, ins):
+        return [Const(np.zeros(v.aval.shape, _aval(v).dtype)) for v in equation.outvars]
+
+    _empty = _empty2
+
+    def _platform_index(self, equation, ins):
+        # What is for no platform in particular.
+        return [Const(np.int32(equation.params["platforms"].index(None)))]
+
+    def _pure_callback(self, equation, ins):
+        # Equinox raises by a callback. In a kernel, which cannot raise, its numbers become NaN.
+        fn = getattr(equation.params["callback"], "callback_func", None)
+        if not getattr(fn, "__module__", "").startswith("equinox."):
+            raise Unsupported("pure_callback")
+        avals = list(map(_aval, equation.outvars))
+        return [
+            Const(np.full(a.shape, np.nan if a.dtype.kind == "f" else 0, a.dtype)) for a in avals
+        ]
+
+    def _square(self, equation, ins):
+        return [self.elementwise("mul", ins[0], ins[0])]
+
+    def _add_any(self, equation, ins):
+        return [self.elementwise("add", *ins)]
+
+    def _integer_pow(self, equation, ins):
+        (x,), y, power = ins, equation.params["y"], None
+        for digit in bin(abs(y))[:1:-1]:
+            if digit == "1":
+                power = x if power is None else self.elementwise("mul", power, x)
+            x = self.elementwise("mul", x, x)  # dropped again after the last digit
+        if power is None:
+            return [Const(np.ones(ins[0].shape, ins[0].dtype))]
+        one = Const(np.ones((), ins[0].dtype))
+        return [self.elementwise("div", one, power) if y < 0 else power]
+
+    def _dot_general(self, equation, ins):
+        (contract, batch), out = equation.params["dimension_numbers"], _aval(equation.outvars[0])
+        free = [
+            [k for k in range(len(x.shape)) if k not in (*c, *b)]
+            for x, c, b in zip(ins, contract, batch, strict=True)
+        ]
+        counts = len(batch[0]), len(free[0]), len(free[1]), len(contract[0])
+        parts = []
+        for side, x in enumerate(ins):
+            order = (*batch[side], *free[side], *contract[side])
+            shape = [x.shape[k] for k in order]
+            x = self.add("transpose", {"permutation": order}, [x], _Aval(shape, x.dtype))
+            x = self.elementwise("convert_element_type", x, dtype=out.dtype, new_dtype=out.dtype)
+            # An axis of length 1 for each free axis of the other side.
+            at = counts[0] + (counts[1] if side == 0 else 0)
+            shape[at:at] = [1] * counts[2 - side]
+            parts.append(self.reshaped(x, shape))
+        if out.dtype.kind == "b":
+            raise Unsupported("dot_general of bool")
+        axes = tuple(range(sum(counts[:3]), sum(counts)))
+        return [self.add("reduce_sum", {"axes": axes}, [self.elementwise("mul", *parts)], out)]
+
+    def _reduce(self, equation, ins):
+        params = equation.params
+        if len(ins) != 2:
+            raise Unsupported("reduce of several arrays")
+        block = Block(self.block)
+        op = Op("reduce", {"axes": params["dimensions"]}, ins, blocks=[block])
+        block.op = op
+        aval = _aval(equation.outvars[0])
+        block.add_params([_Aval((), aval.dtype)] * 2)
+        with _Inside(self, block):
+            block.results = self.run(params["jaxpr"], list(block.params))
+        op.outs = [Var(aval.shape, aval.dtype, self.block, op, 0)]
+        self.block.ops.append(op)
+        return list(op.outs)
+
+    # --- random numbers
+
+    def random(self, equation, ins):
+        maker, from_key, to_key = keys.MAKERS[equation.primitive.name]
+        operands = [self.halves(ins[0]) if from_key else ins[0], *ins[1:]]
+        (out,) = self.traced(lambda *x: maker(equation.params, *x), operands)
+        return [self.joined(out) if to_key else out]
+
+    def halves(self, key: Value) -> Value:
+        halves = [
+            self.elementwise(half, key, dtype=np.uint32) for half in ("low_half", "high_half")
+        ]
+        rows = [self.reshaped(x, (*x.shape, 1)) for x in halves]
+        aval = _Aval((*key.shape, 2), np.uint32)
+        return self.add("concatenate", {"dimension": len(key.shape)}, rows, aval)
+
+    def joined(self, halves: Value) -> Value:
+        axis = len(halves.shape) - 1
+        parts = [
+            self.reshaped(self.sliced(halves, axis, k, k + 1), halves.shape[:-1]) for k in (0, 1)
+        ]
+        return self.elementwise("joined_halves", *parts, dtype=np.uint64)
+
+    def _random_wrap(self, equation, ins):
+        _aval(equation.outvars[0])
+        return [self.joined(ins[0])]
+
+    def _random_unwrap(self, equation, ins):
+        return [self.halves(ins[0])]
+
+    def _threefry2x32(self, equation, ins):
+        return self.traced(keys.threefry, ins)
+
+    def _iota_2x32_shape(self, equation, ins):
+        return list(map(Const, keys.places(equation.params["shape"])))
+
+    # --- loops and branches
+
+    def _scan(self, equation, ins):
+        constants, carry, over = scan_parts(equation, ins)
+        program, length = equation.params["jaxpr"], equation.params["length"]
+        if length == 1 or length * self.work(program) <= self.unrolled:
+            return self.written_out(equation, constants, carry, over)
+        jaxpr = equations_of(program)
+        given = jaxpr.invars[len(jaxpr.invars) - len(carry) - len(over) :]
+        # A carry that the body returns as it is does not change.
+        kept = [a is b for a, b in zip(jaxpr.outvars, given[: len(carry)], strict=False)]
+        moving = [x for x, k in zip(carry, kept, strict=True) if not k]
+        block = Block(self.block, is_loop=True)
+        avals = [
+            _aval(v) for v, k in zip(given, [*kept, *[False] * len(over)], strict=True) if not k
+        ]
+        names = iter(block.add_params(avals))
+        operands = [x if k else next(names) for x, k in zip(carry, kept, strict=True)]
+        params = dict(length=length, reverse=equation.params["reverse"], carry=len(moving))
+        op = block.op = Op("scan", params, [*moving, *over], blocks=[block])
+        with _Inside(self, block):
+            found = self.run(program, [*constants, *operands, *names])
+        stays = [*kept, *[False] * (len(found) - len(kept))]
+        block.results = [x for x, k in zip(found, stays, strict=True) if not k]
+        outs = iter(
+            self.finish(op, [v for v, k in zip(equation.outvars, stays, strict=True) if not k])
+        )
+        fixed = [*carry, *[None] * (len(found) - len(carry))]
+        return [x if k and x is not None else next(outs) for x, k in zip(fixed, stays, strict=True)]
+
+    def written_out(self, equation, constants, carry, over):
+        """A short scan."""
+        params, stacked = equation.params, []
+        turns = range(params["length"])
+        for turn in reversed(turns) if params["reverse"] else turns:
+            rows = [self.reshaped(self.sliced(x, 0, turn, turn + 1), x.shape[1:]) for x in over]
+            found = self.run(params["jaxpr"], [*constants, *carry, *rows])
+            carry, out = found[: len(carry)], found[len(carry) :]
+            stacked.append([self.reshaped(x, (1, *x.shape)) for x in out])
+        if params["reverse"]:
+            stacked.reverse()
+        avals = [_aval(v) for v in equation.outvars[len(carry) :]]
+        if not stacked:
+            return [*carry, *(Const(np.zeros(a.shape, a.dtype)) for a in avals)]
+        joined = [
+            self.add("concatenate", {"dimension": 0}, list(rows), aval)
+            for rows, aval in zip(zip(*stacked, strict=True), avals, strict=True)
+        ]
+        return [*carry, *joined]
+
+    def _while(self, equation, ins):
+        of_condition, of_body, carry = while_parts(equation, ins)
+        avals = [_aval(v) for v in equation.outvars]
+        op = Op("while", {}, carry)
+        for program, constants in (("cond_jaxpr", of_condition), ("body_jaxpr", of_body)):
+            block = Block(self.block, is_loop=True, op=op)
+            block.add_params(avals)
+            with _Inside(self, block):
+                block.results = self.run(equation.params[program], [*constants, *block.params])
+            op.blocks.append(block)
+        return self.finish(op, equation.outvars)
+
+    def _cond(self, equation, ins):
+        branches, index = equation.params["branches"], ins[0]
+        if isinstance(index, Const):
+            return self.run(branches[int(np.clip(index.value, 0, len(branches) - 1))], ins[1:])
+        op = Op("cond", {}, ins[:1])
+        for program in branches:
+            block = Block(self.block, op=op)
+            with _Inside(self, block):
+                block.results = self.run(program, ins[1:])
+            op.blocks.append(block)
+        return self.finish(op, equation.outvars)
+
+    def finish(self, op: Op, outvars) -> list[Value]:
+        """Append an operation with blocks."""
+        avals = [_aval(v) for v in outvars]
+        op.outs = [Var(a.shape, a.dtype, self.block, op, k) for k, a in enumerate(avals)]
+        self.block.ops.append(op)
+        return list(op.outs)
+
+    def work(self, program: ClosedJaxpr | Jaxpr) -> int:
+        """About how many operations on numbers a program takes. Loops of unknown length count as
+        too many to be written out."""
+        jaxpr = equations_of(program)
+        if jaxpr not in self.works:
+            self.works[jaxpr] = sum(map(self.work_of, jaxpr.eqns))
+        return self.works[jaxpr]
+
+    def work_of(self, equation) -> int:
+        name, params = equation.primitive.name, equation.params
+        call = call_of(equation, list(equation.invars))
+        if call is not None:
+            return self.work(call.program)
+        if name == "scan":
+            return params["length"] * self.work(params["jaxpr"])
+        if name == "while":
+            return self.unrolled + 1
+        if name == "cond":
+            return sum(map(self.work, params["branches"]))
+        sizes = [math.prod(v.aval.shape) for v in equation.outvars]
+        if name == "dot_general":
+            (contract, _), _ = params["dimension_numbers"]
+            return 2 * sizes[0] * math.prod(equation.invars[0].aval.shape[k] for k in contract)
+        if name.startswith(("reduce", "arg", "cum")):
+            return sum(math.prod(v.aval.shape) for v in equation.invars)
+        return sum(sizes) if is_elementwise(name) else 0
+
+
+class _Inside:
+    """The flattener appends to `block` for a while."""
+
+    def __init__(self, flattener: _Flattener, block: Block):
+        self.flattener, self.block = flattener, block
+
+    def __enter__(self):
+        self.outer, self.flattener.block = self.flattener.block, self.block
+
+    def __exit__(self, *_):
+        self.flattener.block = self.outer
+
+
+def _changes_nothing(name: str, params: dict, ins: list[Value], aval: Any) -> bool:
+    if not ins or ins[0].shape != aval.shape or ins[0].dtype != aval.dtype:
+        return False
+    if name == "transpose":
+        return list(params["permutation"]) == sorted(params["permutation"])
+    return name in ("reshape", "slice", "convert_element_type", "broadcast_in_dim")

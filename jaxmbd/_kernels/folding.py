@@ -1,0 +1,95 @@
+"""What is known of operations on known arrays, by NumPy."""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+# Larger arrays of known numbers are computed by the program.
+_LARGEST = 4096
+
+
+def folded(name: str, params: dict[str, Any], arrays: list[np.ndarray], aval) -> np.ndarray | None:
+    """The result of an operation, or `None` if it is left to the program."""
+    fold = _FOLD.get(name)
+    if fold is None or math.prod(aval.shape) > _LARGEST:
+        return None
+    with np.errstate(all="ignore"):
+        value = fold(params, *arrays)
+    return None if value is None else np.asarray(value, aval.dtype)
+
+
+def spread(x: np.ndarray, shape: tuple[int, ...], axes: tuple[int, ...]) -> np.ndarray:
+    """`broadcast_in_dim`."""
+    full = [1] * len(shape)
+    for size, axis in zip(x.shape, axes, strict=True):
+        full[axis] = size
+    return np.broadcast_to(x.reshape(full), shape)
+
+
+def _slices(p: dict[str, Any], x: np.ndarray) -> np.ndarray:
+    strides = p["strides"] or [1] * x.ndim
+    bounds = zip(p["start_indices"], p["limit_indices"], strides, strict=True)
+    return x[tuple(slice(*b) for b in bounds)]
+
+
+def _iota(p: dict[str, Any]) -> np.ndarray:
+    n = p["shape"][p["dimension"]]
+    return spread(np.arange(n, dtype=p["dtype"]), p["shape"], (p["dimension"],))
+
+
+def _converted(p: dict[str, Any], x: np.ndarray) -> np.ndarray | None:
+    to = np.dtype(p["new_dtype"])
+    # Of numbers that do not fit, NumPy and JAX make different integers.
+    if x.dtype.kind == "f" and to.kind in "iu":
+        return None
+    return x.astype(to)
+
+
+def _divided(_: dict[str, Any], a: np.ndarray, b: np.ndarray) -> np.ndarray | None:
+    return a / b if a.dtype.kind == "f" else None
+
+
+def _remainder(_: dict[str, Any], a: np.ndarray, b: np.ndarray) -> np.ndarray | None:
+    return np.fmod(a, b) if a.dtype.kind in "iu" and np.all(b != 0) and np.all(b != -1) else None
+
+
+def _chosen(_: dict[str, Any], which: np.ndarray, *cases: np.ndarray) -> np.ndarray:
+    return np.choose(np.clip(which.astype(int), 0, len(cases) - 1), cases)
+
+
+def _clamped(_: dict[str, Any], low: np.ndarray, x: np.ndarray, high: np.ndarray) -> np.ndarray:
+    return np.minimum(np.maximum(x, low), high)
+
+
+_FOLD: dict[str, Callable[..., Any]] = {
+    "convert_element_type": _converted,
+    "broadcast_in_dim": lambda p, x: spread(x, p["shape"], p["broadcast_dimensions"]),
+    "reshape": lambda p, x: x.reshape(p["new_sizes"]),
+    "transpose": lambda p, x: x.transpose(p["permutation"]),
+    "slice": _slices,
+    "iota": _iota,
+    "concatenate": lambda p, *x: np.concatenate(x, p["dimension"]),
+    "add": lambda p, a, b: a + b,
+    "sub": lambda p, a, b: a - b,
+    "mul": lambda p, a, b: a * b,
+    "div": _divided,
+    "rem": _remainder,
+    "neg": lambda p, a: -a,
+    "max": lambda p, a, b: np.maximum(a, b),
+    "min": lambda p, a, b: np.minimum(a, b),
+    "sign": lambda p, a: np.sign(a),
+    "lt": lambda p, a, b: a < b,
+    "gt": lambda p, a, b: a > b,
+    "le": lambda p, a, b: a <= b,
+    "ge": lambda p, a, b: a >= b,
+    "eq": lambda p, a, b: a == b,
+    "ne": lambda p, a, b: a != b,
+    "and": lambda p, a, b: a & b,
+    "or": lambda p, a, b: a | b,
+    "xor": lambda p, a, b: a ^ b,
+    "not": lambda p, a: ~a,
+    "select_n": _chosen,
+    "clamp": _clamped,
+}

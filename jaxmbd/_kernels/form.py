@@ -1,0 +1,181 @@
+"""The intermediate form: operations on arrays in blocks, where only loops and branches have inner
+blocks.
+
+Every variable is assigned once. The operations are those of JAX (their names and parameters), but
+there are no calls, and
+
+- `scan`: operands are the carry, then the arrays that the loop goes over; the block returns the new
+  carry, then what is stacked. `params`: `length`, `reverse`, and `carry`, the size of the carry.
+- `while`: operands are the carry; the first block is the condition, the second the body.
+- `cond`: the operand is the index, the blocks are the branches, without parameters.
+- `reduce`: the block combines two numbers.
+
+Blocks read the variables of the blocks around them.
+"""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+
+class Const:
+    """A known array."""
+
+    def __init__(self, value: Any):
+        self.value = np.asarray(value)
+        self.shape, self.dtype = self.value.shape, self.value.dtype
+
+
+class Var:
+    """An array. `op` is what computes it; a parameter of a block has none. `uses` counts its
+    readers, and `looped` tells whether some of them run more often than `op`."""
+
+    __slots__ = ("block", "dtype", "index", "looped", "op", "shape", "uses")
+
+    def __init__(self, shape, dtype, block: "Block", op: "Op | None", index: int):
+        self.shape, self.dtype = tuple(map(int, shape)), np.dtype(dtype)
+        self.block, self.op, self.index = block, op, index
+        self.uses, self.looped = 0, False
+
+
+Value = Var | Const
+
+
+@dataclass(eq=False)
+class Op:
+    name: str
+    params: dict[str, Any]
+    ins: list[Value]
+    outs: list[Var] = field(default_factory=list)
+    blocks: list["Block"] = field(default_factory=list)
+
+    @property
+    def carries(self) -> int:
+        """How many of the operands are carried through a loop."""
+        return self.params["carry"] if self.name == "scan" else len(self.ins)
+
+
+@dataclass(eq=False)
+class Block:
+    """`known` are the operations of the block by what they compute."""
+
+    parent: "Block | None" = None
+    is_loop: bool = False
+    op: Op | None = None
+    params: list[Var] = field(default_factory=list)
+    ops: list[Op] = field(default_factory=list)
+    results: list[Value] = field(default_factory=list)
+    known: dict[Any, Op] = field(default_factory=dict)
+
+    @property
+    def depth(self) -> int:
+        return 0 if self.parent is None else self.parent.depth + 1
+
+    def add_params(self, avals) -> list[Var]:
+        self.params = [Var(a.shape, a.dtype, self, None, k) for k, a in enumerate(avals)]
+        return self.params
+
+
+def cleaned(top: Block) -> Block:
+    """The program without what no result needs, with the users of each variable counted."""
+    needed = _needed(top)
+    _prune(top, needed)
+    _count(top)
+    return top
+
+
+def _needed(top: Block) -> set[Any]:
+    """Variables that results depend on, and (op, k) for each carry of a loop that is needed."""
+    needed: set[Any] = set()
+    waiting = list(top.results)
+
+    def carry(op, k):
+        if (op, k) not in needed:
+            needed.add((op, k))
+            body = op.blocks[-1]
+            waiting.extend([op.ins[k], body.results[k]])
+
+    while waiting:
+        x = waiting.pop()
+        if isinstance(x, Const) or x in needed:
+            continue
+        needed.add(x)
+        op = x.op if x.op is not None else x.block.op
+        if op is None:
+            continue
+        k = x.index
+        if x.op is None:
+            if op.name == "reduce":
+                continue
+            if k < op.carries:
+                carry(op, k)
+            else:
+                waiting.append(op.ins[k])
+        elif op.name in ("scan", "while") and k < op.carries:
+            carry(op, k)
+        elif op.name == "scan":
+            waiting.append(op.blocks[0].results[k])
+        elif op.name == "cond":
+            waiting.append(op.ins[0])
+            waiting.extend(block.results[k] for block in op.blocks)
+        else:
+            waiting.extend(op.ins)
+            waiting.extend(x for block in op.blocks for x in block.results)
+        if op.name == "while":
+            waiting.append(op.blocks[0].results[0])
+    return needed
+
+
+def _prune(block: Block, needed: set[Any]) -> None:
+    kept = []
+    for op in block.ops:
+        if op.name in ("scan", "while"):
+            n, body = op.carries, op.blocks[-1]
+            carried = [(op, k) in needed for k in range(n)]
+            over = [x in needed for x in body.params[n:]]
+            stacked = [x in needed for x in op.outs[n:]]
+            if not any(carried + stacked):
+                continue
+            op.ins = _picked(op.ins, carried + over)
+            for inner in op.blocks:
+                inner.params = _picked(inner.params, carried + over)
+            body.results = _picked(body.results, carried + stacked)
+            op.outs = _picked(op.outs, carried + stacked)
+            if op.name == "scan":
+                op.params["carry"] = sum(carried)
+        else:
+            keep = [x in needed for x in op.outs]
+            if not any(keep):
+                continue
+            if op.name == "cond":
+                op.outs = _picked(op.outs, keep)
+                for inner in op.blocks:
+                    inner.results = _picked(inner.results, keep)
+        for inner in op.blocks:
+            _prune(inner, needed)
+        kept.append(op)
+    block.ops = kept
+
+
+def _picked(xs: list, keep: list[bool]) -> list:
+    return [x for x, k in zip(xs, keep, strict=True) if k]
+
+
+def _count(block: Block) -> None:
+    def use(x):
+        if isinstance(x, Var):
+            x.uses += 1
+            at = block
+            while at is not x.block:
+                assert at is not None
+                x.looped |= at.is_loop
+                at = at.parent
+
+    for op in block.ops:
+        for x in op.ins:
+            use(x)
+        for inner in op.blocks:
+            _count(inner)
+    for x in block.results:
+        use(x)

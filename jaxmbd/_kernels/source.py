@@ -1,0 +1,88 @@
+"""The source of a program, for one sample."""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from jax.extend.core import ClosedJaxpr
+
+from . import arrays, control, places, reductions
+from .emitter import Emitter, Options
+from .flatten import flattened
+from .keys import is_key
+from .operations import CTYPE, helpers, special_numbers
+from .values import Buffer, Entries, packed
+
+_RULES = {**arrays.RULES, **control.RULES, **places.RULES, **reductions.RULES}
+
+
+@dataclass(frozen=True)
+class Source:
+    """What computes a program for one sample: the body of a function of
+
+    - `in0`, `in1` ...: pointers to the inputs of this sample, `out0` ...: to its outputs, all
+      packed and of the types of C in `inputs` and `outputs`;
+    - `char* scratch`: `scratch` bytes for each of `long long n` samples, of which this is number
+      `long long s`: neighbouring samples have neighbouring numbers;
+    - with several `lanes`, threads that share a sample: `int lane`, `int lanes`, `char* arena`, of
+      `arena` bytes for each sample, which its lanes share, and `sync()`, which lets them wait for
+      each other.
+
+    `inputs` and `outputs` are types and shapes in the order of the leaves. Keys of random numbers
+    are their data, two `uint32` along a last axis. The body needs `<math.h>` and `<string.h>`,
+    contains no other function, and no macro.
+    """
+
+    text: str
+    inputs: tuple[tuple[np.dtype, tuple[int, ...]], ...]
+    outputs: tuple[tuple[np.dtype, tuple[int, ...]], ...]
+    scratch: int
+    arena: int
+    lanes: int
+
+
+def program_source(
+    program: ClosedJaxpr, lanes: int = 1, small: int | None = None, unrolled: int | None = None
+) -> Source:
+    """The source of a program, in which `lanes` threads share a sample. Raises `Unsupported` if it
+    holds something that is not known.
+
+    `small` is the most entries of an array whose entries become variables of their own, `unrolled`
+    the most operations of a loop that is written out.
+    """
+    small = (4 if lanes > 1 else 64) if small is None else small
+    unrolled = (0 if lanes > 1 else 2000) if unrolled is None else unrolled
+    top = flattened(program, unrolled)
+    e = Emitter(Options(small=small, lanes=lanes), _RULES)
+    for k, x in enumerate(top.params):
+        name = f"in{k}"
+        if is_key(program.in_avals[k].dtype):
+            e.line(f"const unsigned long long* const key{k} = (const unsigned long long*){name};")
+            name = f"key{k}"
+        buffer = Buffer(f"{name}[{{}}]", x.dtype, math.prod(x.shape), constant=True)
+        view = packed(buffer, x.shape)
+        e.values[x] = Entries(e.entries(view)) if e.is_small(x) else view
+    e.block(top)
+    for k, x in enumerate(top.results):
+        name = f"out{k}"
+        if is_key(program.out_avals[k].dtype):
+            e.line(f"unsigned long long* const key_{name} = (unsigned long long*){name};")
+            name = f"key_{name}"
+        buffer = Buffer(f"{name}[{{}}]", x.dtype, math.prod(x.shape))
+        e.store(packed(buffer, x.shape), e.value(x))
+    body = "\n".join(e.lines)
+    pools = dict(e.pools)
+    scratch, arena = (pools.pop(name).size if name in pools else 0 for name in ("scratch", "arena"))
+    local = [f"{CTYPE[name[6:]]} {name}[{pool.size}];" for name, pool in pools.items()]
+    written = "\n".join([*e.definitions, body])
+    text = "\n".join(filter(None, [special_numbers(written), helpers(written), *local, written]))
+    inputs = tuple(map(_described, program.in_avals))
+    outputs = tuple(map(_described, program.out_avals))
+    return Source(text + "\n", inputs, outputs, scratch, arena, lanes)
+
+
+def _described(aval) -> tuple[np.dtype, tuple[int, ...]]:
+    shape = tuple(map(int, aval.shape))
+    return (
+        (np.dtype(np.uint32), (*shape, 2)) if is_key(aval.dtype) else (np.dtype(aval.dtype), shape)
+    )

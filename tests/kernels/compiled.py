@@ -1,0 +1,86 @@
+"""Programs in C++ by the compiler of the system, for several samples."""
+
+import ctypes
+import math
+import pathlib
+import shutil
+import subprocess
+import tempfile
+
+import jax
+import numpy as np
+import pytest
+
+from jaxmbd._kernels import Source, program_source
+from jaxmbd._kernels.operations import CTYPE
+
+COMPILER = shutil.which("g++") or shutil.which("clang++")
+needs_compiler = pytest.mark.skipif(COMPILER is None, reason="no C++ compiler")
+
+# One lane does the work of all, so that what threads would do at once is done in turn.
+_MAIN = """
+#include <math.h>
+#include <string.h>
+static void sample(%(parameters)s, char* scratch, long long n, long long s, char* arena) {
+const int lane = 0, lanes = 1;
+auto sync = [] {};
+%(text)s}
+extern "C" void run(long long n, const void* const* in, void* const* out, char* scratch) {
+  alignas(16) static char arena[%(arena)d];
+  for (long long s = 0; s < n; ++s) sample(%(arguments)s, scratch, n, s, arena);
+}
+"""
+
+
+def text_of(source: Source) -> str:
+    parameters, arguments = [], []
+    for kind, numbers in (("in", source.inputs), ("out", source.outputs)):
+        const = "const " if kind == "in" else ""
+        for k, (dtype, shape) in enumerate(numbers):
+            pointer = f"{const}{CTYPE[dtype.name]}*"
+            parameters.append(f"{pointer} {kind}{k}")
+            arguments.append(f"({pointer}){kind}[{k}] + s * {math.prod(shape)}")
+    values = dict(parameters=", ".join(parameters), arguments=", ".join(arguments))
+    return _MAIN % (values | dict(text=source.text, arena=max(source.arena, 1)))
+
+
+def compiled(source: Source, flags=("-O1",)):
+    """The program as a function of arrays with the samples first."""
+    folder = pathlib.Path(tempfile.mkdtemp())
+    (folder / "program.cpp").write_text(text_of(source))
+    library = folder / "program.so"
+    command = [COMPILER, *flags, "-std=c++17", "-fPIC", "-shared", "-w"]
+    done = subprocess.run(
+        [*command, folder / "program.cpp", "-o", library],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[:4000]
+    fn = ctypes.CDLL(str(library)).run
+    shutil.rmtree(folder)
+
+    def run(*inputs):
+        n = len(inputs[0])
+        given = [np.ascontiguousarray(x) for x in inputs]
+        assert [(x.dtype, x.shape[1:]) for x in given] == list(source.inputs)
+        # What is not written is seen.
+        outputs = [np.full((n, *shape), 1, dtype) for dtype, shape in source.outputs]
+        pointers = (
+            (ctypes.c_void_p * len(a))(*(x.ctypes.data for x in a)) for a in (given, outputs)
+        )
+        scratch = np.full(max(n * source.scratch, 1), 255, np.uint8)
+        fn(ctypes.c_longlong(n), *pointers, ctypes.c_void_p(scratch.ctypes.data))
+        return outputs
+
+    return run
+
+
+def both(fn, *inputs, flags=("-O1",), **options):
+    """The results of `fn` for all samples, by a kernel and by JAX."""
+    traced = jax.jit(fn).trace(*(x[0] for x in inputs))
+    source = program_source(traced.jaxpr, **options)
+    found = compiled(source, flags)(*map(np.asarray, inputs))
+    program = traced.lower().compile()
+    known = [jax.tree.leaves(program(*(x[k] for x in inputs))) for k in range(len(inputs[0]))]
+    return found, [np.stack(list(map(np.asarray, xs))) for xs in zip(*known, strict=True)]
