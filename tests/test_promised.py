@@ -20,6 +20,7 @@ from scipy.special import ellipj, ellipk
 
 import jaxmbd as mbd
 from jaxmbd import analysis, identify
+from jaxmbd._kernels import has_warp
 from jaxmbd._lanes import in_lanes
 from jaxmbd._results import succeeded
 from jaxmbd.trajopt import nlp
@@ -139,6 +140,24 @@ def test_rollout():
     rollouts = mbd.rollout.run(lambda sample, key: thrown(sample), length, progress=False)
     np.testing.assert_allclose(rollouts.outputs, place(length), atol=1e-6)
     assert rollouts.good.all()
+
+
+def test_kernel():
+    """The extra `gpu`: a kernel, on CPUs too, and as many derivatives as samples."""
+    if not has_warp():
+        pytest.skip("the extra `gpu` is not installed")
+    length = np.linspace(0.5, 1.5, 8)
+
+    def one(length, key):
+        return thrown(length), jax.grad(lambda length: thrown(length)[0])(length)
+
+    rollouts = mbd.rollout.run(one, length, kernel=True, progress=False)
+    assert rollouts.kernel and rollouts.good.all()
+    ends, derivatives = rollouts.outputs
+    np.testing.assert_allclose(ends, place(length), atol=1e-6)
+    step = 1e-4
+    expected = (place(length + step) - place(length - step))[:, 0] / (2 * step)
+    np.testing.assert_allclose(derivatives, expected, rtol=1e-6)
 
 
 def test_fit():

@@ -221,14 +221,15 @@ class _Flattener:
         return [Const(np.int32(equation.params["platforms"].index(None)))]
 
     def _pure_callback(self, equation, ins):
-        # Equinox raises by a callback. In a kernel, which cannot raise, its numbers become NaN.
+        # Equinox raises by a callback, and a kernel cannot raise: numbers become NaN instead.
+        # Others have none, and a failure would pass unnoticed.
         fn = getattr(equation.params["callback"], "callback_func", None)
         if not getattr(fn, "__module__", "").startswith("equinox."):
-            raise Unsupported("pure_callback")
+            raise Unsupported("pure_callback, by which it calls Python")
         avals = list(map(_aval, equation.outvars))
-        return [
-            Const(np.full(a.shape, np.nan if a.dtype.kind == "f" else 0, a.dtype)) for a in avals
-        ]
+        if any(a.dtype.kind != "f" for a in avals):
+            raise Unsupported("errors that it raises by pure_callback: use `throw=False`")
+        return [Const(np.full(a.shape, np.nan, a.dtype)) for a in avals]
 
     def _square(self, equation, ins):
         return [self.elementwise("mul", ins[0], ins[0])]

@@ -19,3 +19,4 @@ from .stores import AbstractStore as AbstractStore
 from .stores import Layout as Layout
 from .stores import Memory as Memory
 from .stores import Zarr as Zarr
+from .vmapped import kernel as kernel

@@ -3,7 +3,7 @@
 import contextlib
 import functools
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, ThreadPoolExecutor
 from typing import Any, NamedTuple
 
@@ -16,19 +16,21 @@ from jax.extend.core import ClosedJaxpr
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxtyping import PyTree
 
-from .._inputs import shown
 from .._lanes import LANES, in_lanes
-from .._results import code
 from .._sizes import available_bytes, format_bytes
 from .blocks import reduce_block
-from .samples import SUCCESSFUL, Samples, judge
+from .kernels import Way, on_cpu, shapes_of
+from .once import Hashable, once
+from .samples import SUCCESSFUL, Samples, compute
 
 _AXIS = "samples"
 _ALL, _SPLIT = PartitionSpec(), PartitionSpec(_AXIS)
 
-# Samples in a chunk that keep a device busy. Larger chunks gain little and need more memory.
+# Samples in a chunk that keep a device busy. Larger chunks gain little and need more memory. A
+# kernel holds the numbers of a step in registers, and needs more samples to fill the device.
 _BUSY = {"cpu": 256}
 _BUSY_ELSEWHERE = 16384
+_BUSY_IN_KERNELS = 131072
 
 # Pieces of a chunk for each thread of a CPU. A thread takes the next piece when it has finished
 # one, since some samples take longer than others. The call of a piece takes about 50 microseconds.
@@ -60,7 +62,7 @@ class Program(NamedTuple):
         """Start to compute a chunk. The returned function waits for its outputs, status and
         states."""
         index, rows = self._place((index, rows))
-        if not _on_cpu(self.mesh.devices):
+        if not on_cpu(self.mesh.devices):
             outputs, status = self.simulate(self.pieces[0], index, rows)
             found = outputs, status, self.reduce(outputs, status, index)
             return lambda: found
@@ -91,6 +93,17 @@ class Program(NamedTuple):
         return np.concatenate(each, axis=1).reshape(devices * self.block, *shape)
 
 
+def block_for(n: int, devices: list[Any], chunk: int | None, in_kernel: bool) -> int:
+    """The samples of a block of each device, if the memory is large enough."""
+    if chunk is not None:
+        return chunk
+    if in_kernel and not on_cpu(devices):
+        busy = _BUSY_IN_KERNELS
+    else:
+        busy = _BUSY.get(devices[0].platform, _BUSY_ELSEWHERE)
+    return min(_power_of_two_from(-(-n // len(devices))), busy)
+
+
 def make_program(
     one: Callable,
     samples: Samples,
@@ -100,13 +113,12 @@ def make_program(
     options: dict[str, Any] | None,
     chunk: int | None,
     memory: float | int,
+    way: Way,
 ) -> Program:
     """The program with the given chunk, or else with the largest useful chunk that fits into the
     memory."""
-    platform = devices[0].platform
-    needed = _power_of_two_from(-(-samples.n // len(devices)))
-    block = min(needed, _BUSY.get(platform, _BUSY_ELSEWHERE)) if chunk is None else chunk
-    program = compile_program(one, samples, key, reductions, devices, options, block)
+    block = block_for(samples.n, devices, chunk, way.kernel is not None)
+    program = compile_program(one, samples, key, reductions, devices, options, block, way)
     while program.bytes > memory:
         if program.block in (1, chunk):
             least = "one sample" if program.block == 1 else f"a chunk of {program.block} samples"
@@ -119,27 +131,22 @@ def make_program(
         # Smaller in the ratio of the memory, and by at least a half.
         fits = int(program.block * memory / program.bytes)
         block = min(program.block // 2, 1 << max(0, fits.bit_length() - 1))
-        program = compile_program(one, samples, key, reductions, devices, options, block)
+        program = compile_program(one, samples, key, reductions, devices, options, block, way)
     return program
 
 
 def compile_program(
-    one, samples: Samples, key, reductions, devices, options, block: int
+    one, samples: Samples, key, reductions, devices, options, block: int, way: Way
 ) -> Program:
     parts = (one, samples.shared, reductions)
     arrays, rest = eqx.partition(parts, eqx.is_array)
-    shapes = (_shapes(arrays), _shapes(key), samples.shapes(block * len(devices)))
-    cpu = _on_cpu(devices)
-    threads = max(1, cores() // len(devices)) if cpu else 1
+    shapes = (shapes_of(arrays), shapes_of(key), samples.shapes(block * len(devices)))
+    cpu = on_cpu(devices)
+    threads = max(1, cores() // len(devices)) if cpu and way.kernel is None else 1
     most = block // LANES if block >= _SIDE_BY_SIDE else block
     pieces = min(most, _power_of_two_from(_PIECES * threads)) if threads > 1 else 1
-    inputs = [_Hashable(rest), *map(_Hashable, (*shapes, options)), tuple(devices), block, pieces]
-    try:
-        mesh, simulate, output, merge = _compile_once(*inputs)
-    except TypeError as error:
-        if "unhashable" not in str(error):
-            raise
-        mesh, simulate, output, merge = _compile(*inputs)
+    inputs = [*map(Hashable, (rest, *shapes, options)), tuple(devices), block, pieces, way.kernel]
+    mesh, simulate, output, merge = once(_compile, *inputs)
     ahead = -(-threads // pieces)
     # Outputs of the started chunks and of the previous one; on a CPU also the joined ones.
     size = bytes_of(simulate, threads, pieces * (ahead + 1 + cpu))
@@ -154,21 +161,8 @@ def compile_program(
     return Program(block, mesh, simulate, output, merge, numbers, threads, ahead, size)
 
 
-class _Hashable:
-    """A pytree without arrays as a key of a cache."""
-
-    def __init__(self, tree: PyTree):
-        self.tree = tree
-        self.key = tuple(jax.tree.leaves(tree)), jax.tree.structure(tree)
-
-    def __hash__(self):
-        return hash(self.key)
-
-    def __eq__(self, other):
-        return self.key == other.key
-
-
-def _compile(rest, arrays, key, rows, options, devices, block, pieces):
+@functools.lru_cache(maxsize=8)
+def _compile(rest, arrays, key, rows, options, devices, block, pieces, kernel):
     mesh = Mesh(np.asarray(devices), (_AXIS,))
     split, everywhere = NamedSharding(mesh, _SPLIT), NamedSharding(mesh, _ALL)
 
@@ -176,9 +170,11 @@ def _compile(rest, arrays, key, rows, options, devices, block, pieces):
 
     # Indices continue beyond the last sample, to fill a block.
     def simulate(arrays, key, n, piece, index, rows):
+        if kernel is not None:
+            return kernel(block, arrays[:2], key, jnp.minimum(index, n - 1), rows)
         one, shared, _ = eqx.combine(arrays, rest.tree)
-        each = functools.partial(_sample, one, shared, key)
-        if not _on_cpu(devices):
+        each = functools.partial(compute, one, shared, key)
+        if not on_cpu(devices):
             return jax.vmap(each)(jnp.minimum(index, n - 1), rows)
 
         size = block // pieces
@@ -249,41 +245,6 @@ def _computed(
 
     compute, times = (alone, count) if together is None else (side_by_side, -(-count // LANES))
     return jax.lax.fori_loop(jnp.zeros_like(times), times, compute, found)
-
-
-# Cached, so that a run with new numbers compiles nothing.
-_compile_once = functools.lru_cache(maxsize=8)(_compile)
-
-
-def _sample(one: Callable, shared: PyTree, key, index, row) -> tuple[PyTree, jax.Array]:
-    sample = index if row is None else eqx.combine(row, shared)
-    returned = one(sample, jax.random.fold_in(key, index))
-    if not jax.tree.leaves(returned):
-        raise ValueError(
-            f"The function of run returned {shown(returned)}, which holds no numbers: return "
-            "arrays, numbers or verdicts."
-        )
-    outputs, result = judge(jax.tree_util.tree_map_with_path(_as_array, returned))
-    return outputs, code(result).astype(jnp.int16)
-
-
-def _as_array(path, x):
-    if not eqx.is_array_like(x) or (
-        eqx.is_array(x) and jnp.issubdtype(x.dtype, jax.dtypes.prng_key)
-    ):
-        raise ValueError(
-            f"The function of run returned {shown(x)} at `{jax.tree_util.keystr(path)}`, which is "
-            "not an array of numbers. Return arrays, numbers and verdicts only."
-        )
-    return jnp.asarray(x)
-
-
-def _on_cpu(devices: Sequence[Any] | np.ndarray) -> bool:
-    return devices[0].platform == "cpu"
-
-
-def _shapes(tree: PyTree) -> PyTree:
-    return jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), tree)
 
 
 def _power_of_two_from(n: int) -> int:

@@ -49,6 +49,8 @@ class Rollouts:
       processes. `threads`: number of threads of each process, which compute pieces of the chunks on
       a CPU.
     - `bytes`: memory of a chunk on each device.
+    - `kernel`: whether the samples were computed by a kernel. `way`: how, in words, and why not by
+      a kernel if one was wanted.
     """
 
     n: int
@@ -63,6 +65,8 @@ class Rollouts:
     processes: int
     threads: int
     bytes: int
+    kernel: bool
+    way: str
 
     @property
     def good(self) -> np.ndarray:
@@ -87,4 +91,6 @@ class Rollouts:
             f"after {self.seconds_to_compile:.3g} s of compilation; chunks of {self.chunk} on each "
             f"of {self.devices} devices of {self.processes} processes, by {self.threads} threads"
         )
+        if self.way != "XLA":
+            lines.append(f"computed by {self.way}")
         return "\n".join(lines)

@@ -18,7 +18,8 @@ from .._inputs import Refusal, checked, positive_or_infinite, random_key, shown
 from .._progress import progress_bar, says_when_compiling
 from .._results import verdict
 from .blocks import Tree, is_reduction
-from .program import Program, compile_program, free_bytes, make_program, workers
+from .kernels import Way, chosen
+from .program import Program, block_for, compile_program, free_bytes, make_program, workers
 from .result import Failures, Rollouts
 from .samples import SUCCESSFUL, Samples, make_samples
 from .stores import AbstractRecord, AbstractStore, Layout, Memory, gathered
@@ -191,7 +192,7 @@ def _alike(x: np.ndarray, y: np.ndarray) -> bool:
     return np.allclose(x, y, rtol=_SAME, atol=_SAME * scale, equal_nan=True)
 
 
-def combine(own: Part, seconds_to_compile: float) -> Rollouts:
+def combine(own: Part, seconds_to_compile: float, way: Way) -> Rollouts:
     """The combined result of all processes, on each of them."""
     mine = (own.tree.nodes, own.failed, own.computed, own.seconds, seconds_to_compile)
     nodes, failed, computed, times, compilations = zip(*gathered(mine), strict=True)
@@ -219,6 +220,8 @@ def combine(own: Part, seconds_to_compile: float) -> Rollouts:
         processes=jax.process_count(),
         threads=max(gathered(own.program.threads)),
         bytes=own.program.bytes,
+        kernel=way.kernel is not None,
+        way=way.words,
     )
 
 
@@ -241,6 +244,7 @@ def run(
     chunk: Annotated[int | None, _power_of_two] = None,
     memory: Annotated[float | int | None, positive_or_infinite] = None,
     devices: Sequence[Any] | None = None,
+    kernel: bool | None = None,
     compiler_options: dict[str, Any] | None = None,
     progress: bool | Hook = True,
 ) -> Rollouts:
@@ -277,7 +281,12 @@ def run(
     - `memory`: bytes that a chunk may take on each device. Default: half of the free memory, or no
       limit if `chunk` is given.
     - `devices`: devices of this process to be used. Default: `jax.local_devices()`.
-    - `compiler_options`: as of `jax.jit`.
+    - `kernel`: whether each device computes a chunk by one kernel, which holds the whole function
+      of a sample. Default: on GPUs where it can, for what it knows of JAX's operations, if the
+      package warp-lang is installed; otherwise XLA computes the chunk. `True` demands it, on CPUs
+      too, which gains nothing there. `False` refuses it. The `way` of the result says what was
+      done, and why. Both agree up to rounding.
+    - `compiler_options`: as of `jax.jit`. Kernels do not have them.
     - `progress`: `True` for a bar, `False` for none, or a function of the number of finished
       samples and the number of all samples, which is called after each chunk. Each process shows
       its own part.
@@ -285,8 +294,9 @@ def run(
     **Returns:** a `Rollouts`.
 
     **Raises:** `ValueError` for samples without a common leading axis, for anything but one random
-    key, a chunk that does not fit into the memory, outputs that are not arrays, and a store that
-    belongs to another run; `ImportError` naming the extra if a package is missing.
+    key, a chunk that does not fit into the memory, outputs that are not arrays, a store that
+    belongs to another run, and with `kernel=True` a function that can be no kernel; `ImportError`
+    naming the extra if a package is missing.
     """
     batch = make_samples(samples)
     key = jax.random.key(0) if key is None else key
@@ -295,10 +305,12 @@ def run(
     if memory is None:
         memory = free_bytes(devices) if chunk is None else math.inf
     start = time.perf_counter()
-    program = make_program(one, batch, key, reductions, devices, compiler_options, chunk, memory)
+    way = chosen(one, batch, key, devices, block_for(batch.n, devices, chunk, True), kernel)
+    parts = (one, batch, key, reductions, devices, compiler_options)
+    program = make_program(*parts, chunk, memory, way)
     block = min(gathered(program.block))
     if block != program.block:
-        program = compile_program(one, batch, key, reductions, devices, compiler_options, block)
+        program = compile_program(*parts, block, way)
     seconds_to_compile = time.perf_counter() - start
     if store is None and reductions is None:
         store = Memory()
@@ -319,7 +331,7 @@ def run(
             f"The function of run raised an error: {words[-1]} With `throw=False` in it, samples "
             "that fail are counted, and the others go on."
         ) from None
-    return combine(own, seconds_to_compile)
+    return combine(own, seconds_to_compile, way)
 
 
 def _check_reductions(reductions) -> None:

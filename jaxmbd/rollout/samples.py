@@ -1,6 +1,7 @@
 """The samples of a run, and the verdict on each of them."""
 
 import hashlib
+from collections.abc import Callable
 from typing import NamedTuple
 
 import equinox as eqx
@@ -123,3 +124,27 @@ def judge(returned: PyTree) -> tuple[PyTree, RESULTS]:
     finite = jnp.all(jnp.asarray([jnp.all(jnp.isfinite(x)) for x in numbers], bool))
     finite = RESULTS.where(finite, RESULTS.successful, RESULTS.nonfinite_output)
     return outputs, first_failure(*map(promoted, verdicts), finite)
+
+
+def compute(one: Callable, shared: PyTree, key, index, row) -> tuple[PyTree, jax.Array]:
+    """The outputs of one sample, and the number of its verdict."""
+    sample = index if row is None else eqx.combine(row, shared)
+    returned = one(sample, jax.random.fold_in(key, index))
+    if not jax.tree.leaves(returned):
+        raise ValueError(
+            f"The function of run returned {shown(returned)}, which holds no numbers: return "
+            "arrays, numbers or verdicts."
+        )
+    outputs, result = judge(jax.tree_util.tree_map_with_path(_as_array, returned))
+    return outputs, code(result).astype(jnp.int16)
+
+
+def _as_array(path, x):
+    if not eqx.is_array_like(x) or (
+        eqx.is_array(x) and jnp.issubdtype(x.dtype, jax.dtypes.prng_key)
+    ):
+        raise ValueError(
+            f"The function of run returned {shown(x)} at `{jax.tree_util.keystr(path)}`, which is "
+            "not an array of numbers. Return arrays, numbers and verdicts only."
+        )
+    return jnp.asarray(x)

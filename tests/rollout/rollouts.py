@@ -124,7 +124,7 @@ def ends_at(count, end, patch=setattr):
     patch(pathlib.Path, "replace", counted)
 
 
-def main(n, chunk, output=None, process=None, store=None, dies_at=None, memory=False):
+def main(n, chunk, output=None, process=None, store=None, dies_at=None, memory=False, kernel=None):
     jax.config.update("jax_enable_x64", True)
     jax.config.update("jax_enable_compilation_cache", False)
     if process is not None:
@@ -133,7 +133,7 @@ def main(n, chunk, output=None, process=None, store=None, dies_at=None, memory=F
     if dies_at is not None:
         ends_at(dies_at, lambda: os.kill(os.getpid(), signal.SIGKILL))
     where = mbd.rollout.Zarr(store) if store else None if memory else mbd.rollout.Memory()
-    found = run(cheap, n, store=where, reductions=of_cheap(), chunk=chunk)
+    found = run(cheap, n, store=where, reductions=of_cheap(), chunk=chunk, kernel=kernel)
     if memory:
         # In KiB. That of `resource` would count the process by which this one was started.
         print(pathlib.Path("/proc/self/status").read_text().split("VmHWM:")[1].split()[0])

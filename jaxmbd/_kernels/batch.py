@@ -1,0 +1,152 @@
+"""A function of one sample as a kernel for many: traced, translated, called with any pytrees."""
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.core import eval_jaxpr
+from jax.extend.core import ClosedJaxpr
+from jaxtyping import PyTree
+
+from .._compiler import is_concrete
+from .source import Source, program_source
+from .unsupported import Unsupported
+from .warp_call import Batched, fits
+
+# Entries of an array up to which it is written into the source, where its values can be used.
+_WRITTEN = 1024
+
+
+# Samples of a launch up to which a group of threads shares each sample. Millions of steps in a
+# second of a chain of 5 on an NVIDIA H200, in float32:
+#
+#     samples                   1024   16384   131072
+#     a thread for each         12.1    86.9      124
+#     32 threads for each       34.0    62.7     66.8
+_GROUPED = 4096
+_GROUP = 32
+
+
+def lanes_for(samples: int, device: Any) -> tuple[int, ...]:
+    """Threads for each of this number of samples that are computed at once, by preference."""
+    grouped = samples <= _GROUPED and device.platform != "cpu"  # a CPU has no groups of threads
+    return (_GROUP, 1) if grouped else (1,)
+
+
+class Function:
+    """`fn(*operands)` for many samples by one kernel.
+
+    **Arguments:**
+
+    - `fn`: of one sample.
+    - `operands`: shapes and dtypes of those of one sample; random keys are allowed.
+    - `shared`: which operands are the same for all samples.
+    - `lanes`: numbers of threads for each sample, of which the first that is possible is taken; see
+      `lanes_for`.
+
+    **Raises:** `Unsupported` for programs that can be no kernel. What `fn` itself raises when it is
+    traced passes unchanged.
+    """
+
+    def __init__(
+        self,
+        fn: Callable,
+        operands: Sequence[PyTree],
+        shared: Sequence[bool],
+        lanes: Sequence[int],
+    ):
+        closed, self.returned, self.constants = _traced(fn, operands)
+        each = [s for s, x in zip(shared, operands, strict=True) for _ in jax.tree.leaves(x)]
+        self.source = _source(closed, lanes)
+        self.batched = Batched(self.source, [True] * len(self.constants) + each)
+
+    @property
+    def lanes(self) -> int:
+        """Threads for each sample."""
+        return self.source.lanes
+
+    def load(self, devices: Sequence[Any]) -> None:
+        """Compile for the devices, where this is not done yet."""
+        self.batched.load(devices)
+
+    def __call__(self, n: int, *operands: PyTree) -> PyTree:
+        """The outputs of `n` samples, which are the first axis of all outputs and operands, except
+        for the shared ones."""
+        raw = map(_raw, jax.tree.leaves(operands))
+        found = self.batched(n, *self.constants, *raw)
+        leaves, structure = jax.tree.flatten(self.returned)
+        wrapped = map(_wrapped, found, leaves)
+        return jax.tree.unflatten(structure, wrapped)
+
+
+def _source(closed: ClosedJaxpr, lanes: Sequence[int]) -> Source:
+    for count in lanes:
+        source = program_source(closed, count)
+        if fits(source):
+            return source
+    raise Unsupported(f"so much memory that {lanes[-1]} threads share")
+
+
+def _traced(fn: Callable, operands: Sequence[PyTree]) -> tuple[ClosedJaxpr, PyTree, list[Any]]:
+    """The program of `fn` on arrays of numbers alone, whose first operands are large constants; the
+    shapes that `fn` returns; and those constants."""
+    leaves, structure = jax.tree.flatten(tuple(operands))
+    returned: PyTree = None
+
+    def on_numbers(*raw):
+        nonlocal returned
+        wrapped = (_wrapped(x, like) for x, like in zip(raw, leaves, strict=True))
+        found = fn(*jax.tree.unflatten(structure, wrapped))
+        returned = jax.eval_shape(lambda: found)
+        return jax.tree.map(_raw, jax.tree.leaves(found))
+
+    # In a kernel loops cost no more than their arithmetic, as on a CPU.
+    with jax.default_device(jax.local_devices(backend="cpu")[0]):
+        closed = jax.make_jaxpr(on_numbers)(*map(_shape_of_raw, leaves))
+        moved = [x for x in closed.consts if not _is_written(x)]
+        if moved:
+            closed = _with_operands(closed, moved)
+    if closed.effects:
+        named = ", ".join(sorted(map(str, closed.effects)))
+        raise Unsupported(f"effects of JAX: {named}")
+    return closed, returned, list(map(_raw, moved))
+
+
+def _with_operands(closed: ClosedJaxpr, moved: list[Any]) -> ClosedJaxpr:
+    """The same program with the constants that are not written as its first operands."""
+
+    def program(*raw):
+        given = iter(_wrapped(x, like) for x, like in zip(raw, moved, strict=False))
+        consts = [x if _is_written(x) else next(given) for x in closed.consts]
+        return eval_jaxpr(closed.jaxpr, consts, *raw[len(moved) :])
+
+    return jax.make_jaxpr(program)(*map(_shape_of_raw, moved), *closed.in_avals)
+
+
+def _is_written(x) -> bool:
+    return is_concrete(x) and not _is_key(x) and math.prod(np.shape(x)) <= _WRITTEN
+
+
+def _is_key(x) -> bool:
+    return jnp.issubdtype(x.dtype, jax.dtypes.prng_key)
+
+
+def _raw(x):
+    """The numbers of a random key; of an array, itself."""
+    return jax.random.key_data(x) if _is_key(x) else x
+
+
+def _shape_of_raw(x) -> jax.ShapeDtypeStruct:
+    return jax.eval_shape(lambda x: jnp.asarray(_raw(x)), x)
+
+
+def _wrapped(x, like):
+    """The random key of numbers, if `like` is one."""
+    if not _is_key(like):
+        return x
+    kinds = []
+    jax.eval_shape(lambda key: kinds.append(jax.random.key_impl(key)), like)
+    return jax.random.wrap_key_data(x, impl=kinds[0])

@@ -1,0 +1,164 @@
+"""A source as a function inside `jax.jit`: compiled and launched by NVIDIA Warp, on JAX's stream
+and memory, on GPUs and on CPUs.
+
+Warp compiles a native snippet for the device at hand and keeps the binary in its cache on disk,
+under a hash of the text. Nothing has to be built by the user. The kernel has one thread for each
+sample, or a group of neighbouring threads.
+"""
+
+import functools
+import importlib.util
+import linecache
+import math
+import sys
+from collections.abc import Sequence
+from hashlib import sha256
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array
+
+from .operations import CTYPE
+from .source import Source
+
+_BLOCK = 64  # threads
+
+# Bytes of shared memory that a block has on all devices, less 1 kB that Warp takes. Most devices
+# give more to those that ask for it at the launch, for which Warp has no way but tiles of its own.
+_SHARED = 47 * 1024
+
+_WORD = 4  # bytes of an entry of the scratch memory, which exists without x64 too
+
+
+def has_warp() -> bool:
+    """Whether NVIDIA Warp is installed."""
+    return importlib.util.find_spec("warp") is not None
+
+
+def fits(source: Source) -> bool:
+    """Whether the shared memory of a block holds the arrays of a group of threads."""
+    return source.lanes == 1 or _stride(source) <= _SHARED
+
+
+def _block(source: Source) -> int:
+    """Threads of a block: as many groups as share its memory."""
+    if source.lanes == 1:
+        return _BLOCK
+    return source.lanes * max(1, min(_BLOCK // source.lanes, _SHARED // _stride(source)))
+
+
+class Batched:
+    """A source for many samples. `load` compiles it for devices, in advance, so that errors of the
+    compiler are raised there. A call computes all samples at once.
+
+    **Arguments:**
+
+    - `source`: of one sample.
+    - `shared`: which inputs are the same for all samples. They have no axis of samples.
+    """
+
+    def __init__(self, source: Source, shared: Sequence[bool]):
+        self.source, self.shared = source, tuple(shared)
+        self.block = _block(source)
+        self.kernel = _kernel(source, self.shared, self.block)
+
+    def load(self, devices: Sequence[Any]) -> None:
+        warp = _warp()
+        for device in devices:
+            warp.load_module(self.kernel.module, warp.device_from_jax(device), block_dim=self.block)
+
+    def __call__(self, n: int, *inputs: Array) -> list[Array]:
+        """The outputs of `n` samples, which are their first axis."""
+        source = self.source
+        rows = [1 if shared else n for shared in self.shared]
+        sizes = [math.prod(shape) for _, shape in source.inputs]
+        flat = [jnp.reshape(x, (m, k)) for x, m, k in zip(inputs, rows, sizes, strict=True)]
+        shapes = {f"y{k}": (n, math.prod(shape)) for k, (_, shape) in enumerate(source.outputs)}
+        shapes["memory"] = _words(source), n
+        call = _warp().jax_kernel(
+            self.kernel,
+            num_outputs=len(shapes),
+            vmap_method="sequential",
+            module_preload_mode=_warp().JaxModulePreloadMode.NONE,
+            block_dim=self.block,
+        )
+        *found, _ = call(*flat, output_dims=shapes, launch_dims=n * source.lanes)
+        return [
+            jnp.reshape(x, (n, *shape)) for x, (_, shape) in zip(found, source.outputs, strict=True)
+        ]
+
+
+def _words(source: Source) -> int:
+    return max(1, -(-source.scratch // _WORD))
+
+
+def _stride(source: Source) -> int:
+    """Bytes from the shared memory of a group of threads to that of the next: in other banks."""
+    words = -(-source.arena // 16) * 4
+    while 4 <= source.lanes < 32 and words % 32 not in (source.lanes, 32 - source.lanes):
+        words += 4
+    return words * 4
+
+
+@functools.cache
+def _warp():
+    quiet = "warp" not in sys.modules  # whoever uses Warp already has decided what it prints
+    import warp
+
+    if quiet:
+        warp.config.log_level = warp.LOG_ERROR
+    return warp
+
+
+@functools.cache
+def _compiled(snippet: str, arguments: tuple[tuple[str, str], ...], block: int):
+    """The kernel of a snippet, with two-dimensional arrays `(name, dtype)` as arguments."""
+    names = ", ".join(name for name, _ in arguments)
+    typed = ", ".join(f"{name}: warp.array2d(dtype=warp.{dtype})" for name, dtype in arguments)
+    # JAX finds compiled programs on disk by the name of the kernel, so it must tell its content.
+    digest = sha256(f"{snippet}{typed}{block}".encode()).hexdigest()[:32]
+    text = (
+        f"@warp.func_native(snippet)\ndef sample_{digest}(thread: int, {typed}): ...\n\n"
+        f"@warp.kernel(enable_backward=False, launch_bounds={block})\n"
+        f"def samples_{digest}({typed}):\n    sample_{digest}(warp.tid(), {names})\n"
+    )
+    module = f"jaxmbd_{digest}"
+    known: dict[str, Any] = {"warp": _warp(), "snippet": snippet, "__name__": module}
+    # Warp reads the text of a function, as a traceback does.
+    file = f"<{module}>"
+    linecache.cache[file] = len(text), None, text.splitlines(keepends=True), file
+    exec(compile(text, file, "exec"), known)
+    return known[f"samples_{digest}"]
+
+
+def _kernel(source: Source, shared: tuple[bool, ...], block: int):
+    inputs = [(f"x{k}", np.dtype(dtype).name) for k, (dtype, _) in enumerate(source.inputs)]
+    outputs = [(f"y{k}", np.dtype(dtype).name) for k, (dtype, _) in enumerate(source.outputs)]
+    arguments = (*inputs, *outputs, ("memory", "uint32"))
+    return _compiled(_snippet(source, shared, block), arguments, block)
+
+
+def _snippet(source: Source, shared: tuple[bool, ...], block: int) -> str:
+    """The text of a source behind the pointers that it expects."""
+    lanes, lines = source.lanes, ["const long long n = memory.shape[1];"]
+    if lanes == 1:
+        lines += ["const long long s = thread;"]
+    else:
+        lines += [
+            f"__shared__ __align__(16) char arenas[{_stride(source) * (block // lanes)}];",
+            f"char* arena = arenas + threadIdx.x / {lanes} * {_stride(source)};",
+            f"const long long s = thread / {lanes};",
+            f"const int lane = thread % {lanes}, lanes = {lanes};",
+            f"const unsigned together = {2**lanes - 1}u << threadIdx.x % 32 / {lanes} * {lanes};",
+            "auto sync = [=]() { __syncwarp(together); };",
+        ]
+    for k, (dtype, shape) in enumerate(source.inputs):
+        at = "" if shared[k] else f" + s * {math.prod(shape)}"
+        t = CTYPE[np.dtype(dtype).name]
+        lines.append(f"const {t}* in{k} = (const {t}*)x{k}.data{at};")
+    for k, (dtype, shape) in enumerate(source.outputs):
+        t = CTYPE[np.dtype(dtype).name]
+        lines.append(f"{t}* out{k} = ({t}*)y{k}.data + s * {math.prod(shape)};")
+    lines.append("char* scratch = (char*)memory.data;")
+    return "\n".join([*lines, source.text])

@@ -1,0 +1,192 @@
+"""A run by kernels is the same run. On CPUs Warp compiles the same sources as for GPUs."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+import pytest
+from rollouts import N, arrays, assert_same, cheap, in_memory, in_processes, of_cheap, run, stored
+
+import jaxmbd as mbd
+from jaxmbd._kernels import has_warp
+from jaxmbd._results import code
+
+pytestmark = pytest.mark.skipif(not has_warp(), reason="the extra `gpu` is not installed")
+
+
+def calls_python(index, key):
+    """The index, by a callback."""
+    double = jax.ShapeDtypeStruct((), float)
+    return jax.pure_callback(lambda x: np.float64(x), double, index, vmap_method="sequential")
+
+
+def test_what_can_be_no_kernel(monkeypatch):
+    """Is refused if a kernel is demanded, and otherwise left to XLA, which the result says."""
+    with pytest.raises(ValueError, match="callback"):
+        run(calls_python, 3, kernel=True)
+    monkeypatch.setattr("jaxmbd.rollout.kernels.on_cpu", lambda devices: False)
+    found = run(calls_python, 3)
+    np.testing.assert_array_equal(found.outputs, [0.0, 1.0, 2.0])
+    assert not found.kernel and "callback" in found.way and found.way in str(found)
+    refused = run(calls_python, 3, kernel=False)
+    assert refused.way == "XLA" and "computed by" not in str(refused)
+
+
+def test_without_warp(monkeypatch):
+    monkeypatch.setattr("jaxmbd.rollout.kernels.has_warp", lambda: False)
+    monkeypatch.setattr("jaxmbd.rollout.vmapped.has_warp", lambda: False)
+    double = lambda index, key: 2 * index  # noqa: E731
+    for demanding in (
+        lambda: run(double, 3, kernel=True),
+        lambda: mbd.rollout.kernel(lambda x: 2 * x, on_cpu=True)(1.0),
+    ):
+        with pytest.raises(ImportError, match=r"jaxmbd\[gpu\]"):
+            demanding()
+    monkeypatch.setattr("jaxmbd.rollout.kernels.on_cpu", lambda devices: False)
+    found = run(double, 3)
+    assert not found.kernel and "warp-lang" in found.way
+
+
+@pytest.mark.slow
+def test_reductions_and_stores(tmp_path):
+    """Random numbers, verdicts, a padded last chunk, and a store that is resumed."""
+    options = dict(chunk=8, kernel=True)
+    expected = arrays(in_memory(8))
+    store = mbd.rollout.Memory()
+    found = run(cheap, N, reductions=of_cheap(), store=store, **options)
+    assert found.kernel and "a kernel with a thread for each sample" in str(found)
+    assert_same(arrays(found), expected)
+    stored(tmp_path, kernel=False)
+    again = stored(tmp_path, kernel=True)
+    assert again.computed == 0
+    assert_same(arrays(again), {k: x for k, x in expected.items() if "outputs" not in k})
+
+
+@pytest.mark.slow
+def test_eight_devices(tmp_path):
+    output = f"{tmp_path}/x.npz"
+    in_processes({"n": N, "chunk": 4, "output": output, "kernel": True}, devices=8)
+    found = np.load(output)
+    assert found["devices"] == 8
+    assert_same(found, arrays(in_memory(8)))
+
+
+BOX = mbd.Inertia.box(size=[0.4, 0.05, 0.05], mass=1.0)
+
+
+def chain():
+    """Two links on hinges about y and x, which start at rest and level."""
+    first = mbd.Body("first", BOX, position=[0.2, 0.0, 0.0])
+    second = mbd.Body("second", BOX, position=[0.6, 0.0, 0.0])
+    joints = [
+        mbd.Revolute("y", "ground", first, point=[0.0, 0.0, 0.0], axis=[0.0, 1.0, 0.0]),
+        mbd.Revolute("x", first, second, point=[0.4, 0.0, 0.0], axis=[1.0, 0.0, 0.0]),
+    ]
+    return mbd.Mechanism([first, second], joints)
+
+
+def four_bar():
+    """A parallelogram that leans, whose loop has redundant rows."""
+    places = [[0.1, 0.0, 0.2], [0.5, 0.0, 0.4], [0.7, 0.0, 0.2]]
+    names, points = (
+        ("crank", "coupler", "rocker"),
+        [[0, 0, 0], [0, 0, 0.4], [0.6, 0, 0.4], [0.6, 0, 0]],
+    )
+    bodies = [mbd.Body(n, BOX, position=at) for n, at in zip(names, places)]
+    around = ["ground", *bodies, "ground"]
+    joints = [
+        mbd.Revolute(f"{i}", around[i], around[i + 1], point=x, axis=[0.0, 1.0, 0.0])
+        for i, x in enumerate(points)
+    ]
+    return mbd.Mechanism(bodies, joints)
+
+
+def motion(mechanism, sample, steps=20):
+    pull, drift = sample
+    start = mechanism.state()
+    pulled = eqx.tree_at(lambda m: m.gravity, mechanism, pull * mechanism.gravity)
+    q = start.q.at[0].add(drift)
+    state = mbd.State(0.0, q, start.v)
+    return mbd.simulate(pulled, mbd.VelocityImpulse(), state, dt=1e-2, num_steps=steps, throw=False)
+
+
+PULLS, DRIFTS = np.linspace(0.5, 1.5, 12), np.where(np.arange(12) % 5 == 3, 0.1, 0.0)
+
+
+def assert_alike(one, samples, tolerance):
+    """The run by a kernel and that by XLA, twice with the same bits."""
+    found, again, expected = (run(one, samples, kernel=k) for k in (True, True, False))
+    assert found.kernel and not expected.kernel
+    for a, b, c in zip(*map(jax.tree.leaves, (found.outputs, again.outputs, expected.outputs))):
+        np.testing.assert_array_equal(a, b)
+        scale = np.max(np.abs(c), initial=0.0, where=np.isfinite(c))
+        np.testing.assert_allclose(a, c, rtol=0, atol=tolerance * scale)
+    np.testing.assert_array_equal(found.failures.index, expected.failures.index)
+    np.testing.assert_array_equal(code(found.failures.result), code(expected.failures.result))
+    return found
+
+
+@pytest.mark.slow
+def test_a_chain_with_failures():
+    """Samples whose joints are open at the start fail, and the others do not notice."""
+    mechanism = chain()
+    found = assert_alike(lambda x, key: motion(mechanism, x), (PULLS, DRIFTS), 1e-12)
+    np.testing.assert_array_equal(found.failures.index, np.flatnonzero(DRIFTS))
+
+
+@pytest.mark.slow
+def test_a_gradient_of_a_closed_loop():
+    """Of the height of the coupler by the pull: through all steps, in a batch within a sample."""
+    mechanism = four_bar()
+
+    def gradient(x, key):
+        height = lambda pull: motion(mechanism, (pull, x[1])).q[-1, 7]  # noqa: E731
+        return jax.vmap(jax.value_and_grad(height))(x[0] * jnp.array([1.0, 0.9]))
+
+    found = assert_alike(gradient, (PULLS[:4], DRIFTS[:4] * 0), 1e-9)
+    # A stronger pull makes it fall deeper.
+    assert np.all(found.outputs[1] < 0)
+
+
+@pytest.mark.slow
+def test_errors_are_no_kernels():
+    """An error that is raised in compiled code does not vanish."""
+    mechanism = chain()
+    start = mechanism.state()
+
+    def raising(x, key):
+        state = mbd.State(0.0, start.q, x * start.v)
+        return mbd.simulate(mechanism, mbd.VelocityImpulse(), state, dt=1e-2, num_steps=3).q[-1]
+
+    with pytest.raises(ValueError, match="callback"):
+        run(raising, PULLS, kernel=True)
+
+
+@pytest.mark.slow
+def test_a_batch_in_a_program_of_the_users():
+    """The step of an environment under `vmap` in a scan, with weights that it closes over, and
+    derivatives by the weights and the starts."""
+    stepper = mbd.Stepper(chain(), mbd.VelocityImpulse())
+    first = stepper.init(chain().state())
+    states = jax.tree.map(lambda x: jnp.stack([x, x, x]), first)
+    keys = jr.split(jr.key(0), 3)
+
+    def loss(weight, pushes, mark):
+        def step(state, push, key):
+            state = stepper.step(eqx.tree_at(lambda s: s.v, state, state.v + weight * push), 0.01)
+            return state, state.t * jr.normal(key)
+
+        def all_steps(states, _):
+            return jax.vmap(mark(step))(states, pushes, keys)
+
+        last, seen = jax.lax.scan(all_steps, states, None, length=3)
+        return jnp.sum(last.q**2) + jnp.sum(seen)
+
+    pushes = jr.normal(jr.key(1), (3, first.v.size))
+    mark = lambda step: mbd.rollout.kernel(step, on_cpu=True)  # noqa: E731
+    derived = lambda mark: jax.jit(  # noqa: E731
+        lambda w, x: jax.value_and_grad(lambda w, x: loss(w, x, mark), (0, 1))(w, x)
+    )(jnp.asarray(0.1), 0.1 * pushes)
+    for a, b in zip(*map(jax.tree.leaves, (derived(mark), derived(lambda step: step)))):
+        np.testing.assert_allclose(a, b, rtol=0, atol=1e-10 * np.max(np.abs(b)))
