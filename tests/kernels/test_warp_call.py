@@ -1,12 +1,14 @@
 """Sources are functions in a program of JAX, compiled and called by NVIDIA Warp. No compiler for
 GPUs is needed: Warp has one for CPUs."""
 
+from unittest.mock import Mock
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxmbd._kernels import Function, Unsupported, has_warp
+from jaxmbd._kernels import Function, Unsupported, batch, has_warp
 from jaxmbd._kernels.source import Source
 from jaxmbd._kernels.warp_call import Batched
 
@@ -76,3 +78,46 @@ def test_what_has_effects_is_no_kernel():
 
     with pytest.raises(Unsupported, match="effects"):
         Function(fn, [jax.ShapeDtypeStruct((), DOUBLE)], [False], [1])
+
+
+SHORT, LONG, SMALL, LARGE = 1000, 2_000_000, 1000, 60_000
+
+
+@pytest.mark.parametrize(
+    ("samples", "lengths", "arena", "lanes"),
+    [
+        (1024, (SHORT, SHORT), SMALL, 32),
+        (1024, (SHORT, SHORT), LARGE, 1),
+        (16384, (SHORT, SHORT), SMALL, 1),
+        (16384, (LONG, SHORT), SMALL, 32),
+        (16384, (LONG, SHORT), LARGE, None),
+        (1024, (LONG, LONG), SMALL, None),
+    ],
+)
+def test_threads_for_a_sample(monkeypatch, samples, lengths, arena, lanes):
+    """On a GPU by the number of samples, the length of the source and the shared memory that 32
+    threads need. A source that no compiler would finish soon is none."""
+
+    def program_source(closed, count):
+        text = (lengths[0] if count == 1 else lengths[1]) * " "
+        return Source(text, (), (), scratch=0, arena=arena, lanes=count)
+
+    monkeypatch.setattr(batch, "program_source", program_source)
+    monkeypatch.setattr(batch, "Batched", lambda source, shared: None)
+    preferred = batch.lanes_for(samples, Mock(platform="gpu"))
+    operands = [jax.ShapeDtypeStruct((), DOUBLE)], [False]
+    if lanes is None:
+        with pytest.raises(Unsupported, match="large"):
+            Function(lambda x: x, *operands, preferred)
+    else:
+        assert Function(lambda x: x, *operands, preferred).lanes == lanes
+    assert batch.lanes_for(samples, Mock(platform="cpu")) == (1,)
+
+
+def test_a_compiler_that_fails_is_no_kernel(monkeypatch):
+    def program_source(closed, count):
+        raise IndexError("of something")
+
+    monkeypatch.setattr(batch, "program_source", program_source)
+    with pytest.raises(Unsupported, match="IndexError: of something"):
+        Function(lambda x: x, [jax.ShapeDtypeStruct((), DOUBLE)], [False], [1])
