@@ -120,7 +120,7 @@ def _compiled(snippet: str, arguments: tuple[tuple[str, str], ...], block: int):
     digest = sha256(f"{snippet}{typed}{block}".encode()).hexdigest()[:32]
     text = (
         f"@warp.func_native(snippet)\ndef sample_{digest}(thread: int, {typed}): ...\n\n"
-        f"@warp.kernel(enable_backward=False, launch_bounds={block})\n"
+        f"@warp.kernel(enable_backward=False, launch_bounds={block}, grid_stride=False)\n"
         f"def samples_{digest}({typed}):\n    sample_{digest}(warp.tid(), {names})\n"
     )
     module = f"jaxmbd_{digest}"
