@@ -70,11 +70,13 @@ def rollout(environment, policy, states, key):
     """The states after a rollout, and of each step what was seen, done and earned, and whether
     the pole fell."""
 
+    step_of_all = jax.vmap(mbd.rollout.kernel(environment.step))  # on GPUs one kernel
+
     def step(states, key):
         seen = jnp.concatenate([states.q, states.v], axis=1)
         noise, *fresh = jax.random.split(key, 1 + len(seen))
         u = jax.vmap(policy)(seen) + NOISE * jax.random.normal(noise, (len(seen),))
-        states, reward, fallen = jax.vmap(environment.step)(states, u, jnp.stack(fresh))
+        states, reward, fallen = step_of_all(states, u, jnp.stack(fresh))
         return states, (seen, u, reward, fallen)
 
     return jax.lax.scan(step, states, jax.random.split(key, STEPS))

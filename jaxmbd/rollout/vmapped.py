@@ -40,10 +40,8 @@ def kernel(fn: Callable, *, on_cpu: bool = False) -> Callable:
       computes it, slower than without the mark.
     - `on_cpu`: make a kernel on CPUs too, for tests. Nothing gets faster there.
 
-    **Returns:** a function of the same arguments.
-
-    **Raises:** when called, `ImportError` if the package warp-lang is missing and a kernel would be
-    made.
+    **Returns:** a function of the same arguments. Without the package warp-lang it warns and is
+    `fn`; with `on_cpu` it raises `ImportError`.
     """
 
     @functools.wraps(fn)
@@ -51,7 +49,11 @@ def kernel(fn: Callable, *, on_cpu: bool = False) -> Callable:
         if _device().platform == "cpu" and not on_cpu:
             return fn(*operands)
         if not has_warp():
-            raise ImportError(f"Kernels need the package warp-lang: {INSTALL}.")
+            needed = f"kernels need the package warp-lang: {INSTALL}"
+            if on_cpu:
+                raise ImportError(f"{needed[0].upper()}{needed[1:]}.")
+            _warn(needed)
+            return fn(*operands)
         arrays, rest = eqx.partition(operands, eqx.is_array)
         leaves, structure = jax.tree.flatten(arrays)
 
@@ -127,9 +129,7 @@ def _in_batches(fn: Callable) -> Callable:
         devices = jax.local_devices(backend=_device().platform)
         made = kernel_or_reason(on_leaves, of_one, shared, size, devices)
         if isinstance(made, str):
-            warnings.warn(
-                f"`mbd.rollout.kernel` leaves the function to XLA, as {made}.", stacklevel=2
-            )
+            _warn(made)
             axes = [None if s else 0 for s in shared]
             out = jax.vmap(on_leaves, axes, axis_size=size)(*leaves)
         else:
@@ -137,6 +137,10 @@ def _in_batches(fn: Callable) -> Callable:
         return out, jax.tree.map(lambda _: True, out)
 
     return batched
+
+
+def _warn(reason: str) -> None:
+    warnings.warn(f"`mbd.rollout.kernel` leaves the function to XLA, as {reason}.", stacklevel=3)
 
 
 def _is_differentiable(aval) -> bool:

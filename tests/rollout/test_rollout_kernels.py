@@ -1,5 +1,7 @@
 """A run by kernels is the same run. On CPUs Warp compiles the same sources as for GPUs."""
 
+from unittest.mock import Mock
+
 import diffrax
 import equinox as eqx
 import helpers
@@ -36,18 +38,19 @@ def test_what_can_be_no_kernel(monkeypatch):
 
 
 def test_without_warp(monkeypatch):
+    """What demands a kernel raises, and what would only be faster says what is missing."""
     monkeypatch.setattr("jaxmbd.rollout.kernels.has_warp", lambda: False)
     monkeypatch.setattr("jaxmbd.rollout.vmapped.has_warp", lambda: False)
-    double = lambda index, key: 2 * index  # noqa: E731
-    for demanding in (
-        lambda: run(double, 3, kernel=True),
-        lambda: mbd.rollout.kernel(lambda x: 2 * x, on_cpu=True)(1.0),
-    ):
+    double, on_cpu = lambda index, key: 2 * index, mbd.rollout.kernel(np.square, on_cpu=True)
+    for demanding in (lambda: run(double, 3, kernel=True), lambda: on_cpu(3)):
         with pytest.raises(ImportError, match=r"jaxmbd\[gpu\]"):
             demanding()
     monkeypatch.setattr("jaxmbd.rollout.kernels.on_cpu", lambda devices: False)
     found = run(double, 3)
     assert not found.kernel and "warp-lang" in found.way
+    monkeypatch.setattr("jaxmbd.rollout.vmapped._device", lambda: Mock(platform="gpu"))
+    with pytest.warns(UserWarning, match="warp-lang"):
+        assert mbd.rollout.kernel(np.square)(3) == 9
 
 
 @pytest.mark.slow
