@@ -30,9 +30,10 @@ _GROUPED = 4096
 _GROUP = 32
 
 
-# Characters of a source that a compiler for GPUs takes about a minute for: 20 s for 740 thousand
-# with a thread for each sample (the chain of 5), 53 s for 1.35 million (a box in contact), and 37 s
-# for 506 thousand with 32 (the gradient of the chain).
+# Characters of a source that a compiler for GPUs takes a minute or two for. On two cores, with a
+# thread for each sample, it took 20 s for 740 thousand (the chain of 5 in float32) and 53 s for 1.35
+# million (a box in contact); with 32 threads 37 s for 506 thousand (the gradient of the chain) and
+# 103 s for 668 thousand (that of a four-bar in float64).
 _LONG = 1_000_000
 
 
@@ -51,9 +52,9 @@ class Function:
     - `fn`: of one sample.
     - `operands`: shapes and dtypes of those of one sample; random keys are allowed.
     - `shared`: which operands are the same for all samples.
-    - `lanes`: numbers of threads for each sample, by preference: taken are the first with which the
-      source is not too long to compile, and its arrays fit the shared memory. A single one is taken
-      however long the source is. See `lanes_for`.
+    - `lanes`: numbers of threads for each sample, by preference, of which those are left out with
+      which the source is too long to compile, or better ones exist since its arrays do not fit the
+      shared memory. A single one is taken however it is. See `lanes_for`.
 
     **Raises:** `Unsupported` for programs that can be no kernel. What `fn` itself raises when it is
     traced passes unchanged.
@@ -91,11 +92,11 @@ class Function:
 
 
 def _source(closed: ClosedJaxpr, lanes: Sequence[int]) -> Source:
-    sources = (_translated(closed, count) for count in lanes)
-    for source in sources:
-        if fits(source) and (len(lanes) == 1 or len(source.text) <= _LONG):
-            return source
-    raise Unsupported("programs as large as this one")
+    sources = [_translated(closed, count) for count in lanes]
+    short = [x for x in sources if len(sources) == 1 or len(x.text) <= _LONG]
+    if not short:
+        raise Unsupported("programs as large as this one")
+    return next(filter(fits, short), short[0])
 
 
 def _translated(closed: ClosedJaxpr, lanes: int) -> Source:

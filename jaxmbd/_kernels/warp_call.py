@@ -37,13 +37,14 @@ def has_warp() -> bool:
 
 
 def fits(source: Source) -> bool:
-    """Whether the shared memory of a block holds the arrays of a group of threads."""
+    """Whether the shared memory of a block holds the arrays of a group of threads. Others are in
+    the memory of the device, which is slower."""
     return source.lanes == 1 or _stride(source) <= _SHARED
 
 
 def _block(source: Source) -> int:
     """Threads of a block: as many groups as share its memory."""
-    if source.lanes == 1:
+    if source.lanes == 1 or not fits(source):
         return _BLOCK
     return source.lanes * max(1, min(_BLOCK // source.lanes, _SHARED // _stride(source)))
 
@@ -90,7 +91,8 @@ class Batched:
 
 
 def _words(source: Source) -> int:
-    return max(1, -(-source.scratch // _WORD))
+    arena = 0 if fits(source) else _stride(source)
+    return max(1, -(-(arena + source.scratch) // _WORD))
 
 
 def _stride(source: Source) -> int:
@@ -142,17 +144,23 @@ def _kernel(source: Source, shared: tuple[bool, ...], block: int):
 def _snippet(source: Source, shared: tuple[bool, ...], block: int) -> str:
     """The text of a source behind the pointers that it expects."""
     lanes, lines = source.lanes, ["const long long n = memory.shape[1];"]
+    lines.append("char* scratch = (char*)memory.data;")
     if lanes == 1:
         lines += ["const long long s = thread;"]
     else:
         lines += [
-            f"__shared__ __align__(16) char arenas[{_stride(source) * (block // lanes)}];",
-            f"char* arena = arenas + threadIdx.x / {lanes} * {_stride(source)};",
             f"const long long s = thread / {lanes};",
             f"const int lane = thread % {lanes}, lanes = {lanes};",
             f"const unsigned together = {2**lanes - 1}u << threadIdx.x % 32 / {lanes} * {lanes};",
             "auto sync = [=]() { __syncwarp(together); };",
         ]
+        if fits(source):
+            lines += [
+                f"__shared__ __align__(16) char arenas[{_stride(source) * (block // lanes)}];",
+                f"char* arena = arenas + threadIdx.x / {lanes} * {_stride(source)};",
+            ]
+        else:
+            lines.append(f"char* arena = scratch + n * {source.scratch} + s * {_stride(source)};")
     for k, (dtype, shape) in enumerate(source.inputs):
         at = "" if shared[k] else f" + s * {math.prod(shape)}"
         t = CTYPE[np.dtype(dtype).name]
@@ -160,5 +168,4 @@ def _snippet(source: Source, shared: tuple[bool, ...], block: int) -> str:
     for k, (dtype, shape) in enumerate(source.outputs):
         t = CTYPE[np.dtype(dtype).name]
         lines.append(f"{t}* out{k} = ({t}*)y{k}.data + s * {math.prod(shape)};")
-    lines.append("char* scratch = (char*)memory.data;")
     return "\n".join([*lines, source.text])
