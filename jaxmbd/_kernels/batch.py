@@ -31,9 +31,9 @@ _GROUP = 32
 
 
 # Characters of a source that a compiler for GPUs takes a minute or two for. On two cores, with a
-# thread for each sample, it took 20 s for 740 thousand (the chain of 5 in float32) and 53 s for 1.35
-# million (a box in contact); with 32 threads 37 s for 506 thousand (the gradient of the chain) and
-# 103 s for 668 thousand (that of a four-bar in float64).
+# thread for each sample, it took 20 s for 740 thousand (the chain of 5 in float32) and 53 s for
+# 1.35 million (a box in contact); with 32 threads 37 s for 506 thousand (the gradient of the chain)
+# and 103 s for 668 thousand (that of a four-bar in float64).
 _LONG = 1_000_000
 
 
