@@ -4,7 +4,7 @@ XLA makes a kernel of each few operations, and passes what lies between them thr
 thread that computes a whole simulation of one sample keeps it.
 
 - `form.py`: the intermediate form; `flatten.py` makes it from a jaxpr, with `folding.py` (what is
-  known) and `keys.py` (random numbers).
+  known), `keys.py` (random numbers) and `sorting.py`.
 - `values.py`, `emitter.py`: arrays as variables, memory or recipes. `arrays.py`, `reductions.py`,
   `places.py`, `control.py` and `operations.py` know the operations.
 - `source.py`: the whole function of one sample.

@@ -8,11 +8,14 @@ from .emitter import Emitter, Rule
 from .form import Block, Op, Var
 from .form import Value as Named
 from .operations import same
-from .values import Entries, Ix, Value, View, entries
+from .values import Entries, Ix, Value, View, entries, packed
 
 # Carried arrays of more entries lie in memory if they are read or written at places that only run
 # time knows.
 _FEW = 8
+
+# Bytes of an array that is stacked by a loop; larger ones lie in scratch memory.
+_NEAR = 256
 
 
 class _Carry:
@@ -107,7 +110,7 @@ def _scan(e: Emitter, op: Op) -> None:
     (body,), n, length = op.blocks, op.carries, op.params["length"]
     carry = _Carry(e, op.ins[:n], body)
     arrays = [e.read_often(x) for x in op.ins[n:]]
-    stacked = [new_view(e, out) for out in op.outs[n:]]
+    stacked = [_stack(e, out) for out in op.outs[n:]]
     turn = e.name("t")
     at = Ix(length - 1, {turn: -1}) if op.params["reverse"] else Ix(0, {turn: 1})
     with e.braces(f"for (int {turn} = 0; {turn} < {length}; ++{turn})", loop=True):
@@ -126,9 +129,17 @@ def _scan(e: Emitter, op: Op) -> None:
         e.define(out, view)
 
 
+def _stack(e: Emitter, out: Var) -> View:
+    """Memory for what a loop stacks. Each number is written once and read once or twice, so that it
+    need not be near."""
+    size = math.prod(out.shape)
+    far = size * out.dtype.itemsize > _NEAR
+    return packed(e.scratch(out.dtype, size), out.shape) if far else new_view(e, out)
+
+
 def _row(e: Emitter, value: Value, at: Ix, shape: Sequence[int]) -> Value:
     if isinstance(value, Entries):  # all of them equal, or none
-        return entries(shape, [value.array.flat[0]] * math.prod(shape))
+        return entries(shape, [*value.array.flat[:1]] * math.prod(shape))
     row = moved(e, value, lambda index: [at, *index], shape)
     if isinstance(row, View) and math.prod(shape) <= e.options.small:
         return Entries(e.entries(row))

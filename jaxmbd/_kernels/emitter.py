@@ -169,6 +169,8 @@ class Emitter:
                 for k in axes:
                     name = self.name("i")
                     head = f"for (int {name} = 0; {name} < {shape[k]}; ++{name})"
+                    if shape[k] > 4:
+                        self.line("#pragma unroll 1")
                     stack.enter_context(self.braces(head))
                     index[k] = Ix(0, {name: 1})
             yield index

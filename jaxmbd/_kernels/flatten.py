@@ -18,6 +18,7 @@ from . import keys
 from .folding import folded
 from .form import Block, Const, Op, Value, Var, cleaned
 from .operations import is_elementwise
+from .sorting import sorted_along, sorted_known
 from .unsupported import Unsupported
 
 # Operations that only tell compilers or derivatives something, and return their operands.
@@ -284,6 +285,12 @@ class _Flattener:
         op.outs = [Var(aval.shape, aval.dtype, self.block, op, 0)]
         self.block.ops.append(op)
         return list(op.outs)
+
+    def _sort(self, equation, ins):
+        known = [x.value for x in ins if isinstance(x, Const)]
+        if len(known) == len(ins):
+            return list(map(Const, sorted_known(equation.params, known)))
+        return self.traced(lambda *x: sorted_along(equation.params, *x), ins)
 
     # --- random numbers
 

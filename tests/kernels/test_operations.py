@@ -231,3 +231,18 @@ def test_sums_and_extremes(options):
     names += [f"running {kind} {k}" for kind in ("down", "product") for k in range(3)]
     tolerances = dict.fromkeys([*names, *rounding], 1e-12)
     assert_equal(fn, x, n, tolerances=tolerances, **options)
+
+
+@needs_compiler
+@forms
+def test_sorted_numbers(options):
+    def fn(x, n):
+        with_nan = jnp.where(x > 1, NAN, x)
+        keys = lax.sort((n[:5], x[0, :5], x[1, :5]), num_keys=2)
+        found = {f"axis {k}": jnp.sort(with_nan, k) for k in (0, 1)}
+        found |= {"order": jnp.argsort(n), "known": jnp.argsort(jnp.array([3, 1, 2, 1]))}
+        return found | {f"by keys {k}": x for k, x in enumerate(keys)}
+
+    rng = np.random.default_rng(3)
+    x, n = rng.normal(size=(2, 4, 7)), rng.integers(-3, 3, size=(2, 9)).astype(np.int32)
+    assert_equal(fn, x, n, **options)
