@@ -26,12 +26,17 @@ from .values import Buffer, Entries, Ix, Lazy, Operand, Value, View, buffers_of,
 class Options:
     """`small`: the most entries of an array whose entries are variables. `local`: the most bytes of
     an array in local or shared memory; larger ones are in scratch memory. `cost`: the most
-    operations of a recipe. `lanes`: threads that share a sample."""
+    operations of a recipe. `lanes`: threads that share a sample. `longest`: the most lines."""
 
     small: int
     local: int = 4096
     cost: int = 60
     lanes: int = 1
+    longest: int | None = None
+
+
+class TooLong(Exception):
+    """The program has more lines than allowed."""
 
 
 class Pool:
@@ -378,6 +383,8 @@ class Emitter:
             for x in op.ins:
                 self.used(x)
             self.sweep()
+            if self.options.longest is not None and len(self.lines) > self.options.longest:
+                raise TooLong
         self.blocks.pop()
 
     def used(self, x: Named) -> None:

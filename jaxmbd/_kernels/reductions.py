@@ -13,7 +13,7 @@ from .operations import CTYPE
 from .values import Entries, Ix, Lazy, Operand
 
 # Up to this many terms of a sum are written out.
-_WRITTEN_OUT = 32
+_WRITTEN_OUT, _WRITTEN_OUT_IN_LANES = 32, 11
 
 _COMBINED_BY = {
     "reduce_sum": "add",
@@ -43,10 +43,18 @@ def _of_nothing(name: str, dtype: np.dtype) -> Operand:
 
 
 class _Fold:
-    """A running result: one or more numbers that are combined with the next ones."""
+    """A running result: one or more numbers that are combined with the next ones. `in_any_order`:
+    the order does not matter, and the first numbers change nothing."""
 
-    def __init__(self, e: Emitter, dtypes: Sequence[np.dtype], combine: Callable):
+    def __init__(
+        self,
+        e: Emitter,
+        dtypes: Sequence[np.dtype],
+        combine: Callable,
+        in_any_order: bool = False,
+    ):
         self.e, self.dtypes, self.combine = e, dtypes, combine
+        self.in_any_order = in_any_order
 
     def written_out(self, first: list[Operand], others: Sequence[list[Operand]]) -> list[Operand]:
         for other in others:
@@ -58,10 +66,21 @@ class _Fold:
     ) -> list[Operand]:
         e = self.e
         names: list[Any] = [e.variable(d, x) for d, x in zip(self.dtypes, first, strict=True)]
-        with e.loops(shape, shared=False) as index:
-            for name, x in zip(names, self.combine(names, numbers(index)), strict=True):
-                e.line(f"{name} = {e.show(x)};")
+        # Each lane folds some of the numbers. Then lanes exchange what they have.
+        exchanged = self.in_any_order and e.options.lanes > 1 and not e.inside_shared
+        with e.loops(shape, shared=exchanged) as index:
+            self.assign(names, self.combine(names, numbers(index)))
+        if exchanged:
+            step = e.name("i")
+            with e.braces(f"for (int {step} = lanes / 2; {step} > 0; {step} /= 2)"):
+                pairs = zip(names, self.dtypes, strict=True)
+                others = [e.fresh(f"shuffle({name}, {step})", dtype) for name, dtype in pairs]
+                self.assign(names, self.combine(names, others))
         return names
+
+    def assign(self, names: list[Operand], numbers: list[Operand]) -> None:
+        for name, x in zip(names, numbers, strict=True):
+            self.e.line(f"{name} = {self.e.show(x)};")
 
 
 def _over_axes(
@@ -74,7 +93,8 @@ def _over_axes(
     kept = [k for k in range(len(x.shape)) if k not in axes]
     along = [x.shape[k] for k in axes]
     count = math.prod(along)
-    written_out = isinstance(value, Entries) or count <= _WRITTEN_OUT
+    most = _WRITTEN_OUT if e.options.lanes == 1 else _WRITTEN_OUT_IN_LANES
+    written_out = isinstance(value, Entries) or count <= most
     if not e.is_small(out):
         value = e.in_loops(x)
         written_out = count <= 4
@@ -104,7 +124,8 @@ def _reduce(e: Emitter, op: Op) -> None:
 
     axes = op.params["axes"]
     first = [_of_nothing(name, dtype)]
-    _over_axes(e, op, axes, _Fold(e, [dtype], combine), first, lambda v, i: [e.at(v, i)])
+    fold = _Fold(e, [dtype], combine, in_any_order=True)
+    _over_axes(e, op, axes, fold, first, lambda v, i: [e.at(v, i)])
 
 
 def _reduce_by_block(e: Emitter, op: Op) -> None:

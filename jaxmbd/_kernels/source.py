@@ -7,13 +7,16 @@ import numpy as np
 from jax.extend.core import ClosedJaxpr
 
 from . import arrays, control, places, reductions
-from .emitter import Emitter, Options
+from .emitter import Emitter, Options, TooLong
 from .flatten import flattened
 from .keys import is_key
 from .operations import CTYPE, helpers, special_numbers
 from .values import Buffer, Entries, packed
 
 _RULES = {**arrays.RULES, **control.RULES, **places.RULES, **reductions.RULES}
+
+# Lines of a program in variables. For 80 000 lines nvcc takes a minute and a half.
+_LONGEST = 100_000
 
 
 @dataclass(frozen=True)
@@ -24,9 +27,11 @@ class Source:
       packed and of the types of C in `inputs` and `outputs`;
     - `char* scratch`: `scratch` bytes for each of `long long n` samples, of which this is number
       `long long s`: neighbouring samples have neighbouring numbers;
-    - with several `lanes`, threads that share a sample: `int lane`, `int lanes`, `char* arena`, of
-      `arena` bytes for each sample, which its lanes share, and `sync()`, which lets them wait for
-      each other.
+    - with several `lanes`, threads that share a sample: `int lane`, `int lanes`, a power of two,
+      `char* arena`, of `arena` bytes for each sample, which its lanes share, `sync()`, which lets
+      them wait for each other, and `shuffle(x, k)`, the x of the lane whose number differs by the
+      bit k. Lanes access neighbouring numbers of scratch memory if they get that of their sample
+      alone, n = 1 and s = 0.
 
     `inputs` and `outputs` are types and shapes in the order of the leaves. Keys of random numbers
     are their data, two `uint32` along a last axis. The body needs `<math.h>` and `<string.h>`,
@@ -48,12 +53,21 @@ def program_source(
     holds something that is not known.
 
     `small` is the most entries of an array whose entries become variables of their own, `unrolled`
-    the most operations of a loop that is written out.
+    the most operations of a loop that is written out. By default one thread for a sample keeps
+    everything in variables, which compilers place best, unless the program becomes too long.
     """
-    small = (4 if lanes > 1 else 64) if small is None else small
-    unrolled = (0 if lanes > 1 else 2000) if unrolled is None else unrolled
+    if lanes == 1 and small is None and unrolled is None:
+        try:
+            return _written(program, Options(small=2048, longest=_LONGEST), 10_000)
+        except TooLong:
+            pass
+    small = (4 if lanes > 1 else 8) if small is None else small
+    return _written(program, Options(small=small, lanes=lanes), unrolled or 0)
+
+
+def _written(program: ClosedJaxpr, options: Options, unrolled: int) -> Source:
     top = flattened(program, unrolled)
-    e = Emitter(Options(small=small, lanes=lanes), _RULES)
+    e = Emitter(options, _RULES)
     for k, x in enumerate(top.params):
         name = f"in{k}"
         if is_key(program.in_avals[k].dtype):
@@ -78,7 +92,7 @@ def program_source(
     text = "\n".join(filter(None, [special_numbers(written), helpers(written), *local, written]))
     inputs = tuple(map(_described, program.in_avals))
     outputs = tuple(map(_described, program.out_avals))
-    return Source(text + "\n", inputs, outputs, scratch, arena, lanes)
+    return Source(text + "\n", inputs, outputs, scratch, arena, options.lanes)
 
 
 def _described(aval) -> tuple[np.dtype, tuple[int, ...]]:

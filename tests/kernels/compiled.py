@@ -17,17 +17,41 @@ from jaxmbd._kernels.operations import CTYPE
 COMPILER = shutil.which("g++") or shutil.which("clang++")
 needs_compiler = pytest.mark.skipif(COMPILER is None, reason="no C++ compiler")
 
-# One lane does the work of all, so that what threads would do at once is done in turn.
+# The samples one after the other, with a thread for each lane.
 _MAIN = """
 #include <math.h>
+#include <pthread.h>
 #include <string.h>
-static void sample(%(parameters)s, char* scratch, long long n, long long s, char* arena) {
-const int lane = 0, lanes = 1;
-auto sync = [] {};
+#include <thread>
+#include <vector>
+static pthread_barrier_t barrier;
+static double exchanged[%(lanes)d];
+static void sample(
+  %(parameters)s, char* scratch, long long n, long long s, char* arena, int lane, int lanes
+) {
+auto sync = [=] { if (lanes > 1) pthread_barrier_wait(&barrier); };
+auto shuffle = [=](auto x, int k) {
+  exchanged[lane] = (double)x;
+  sync();
+  const double y = exchanged[lane ^ k];
+  sync();
+  return (decltype(x))y;
+};
 %(text)s}
 extern "C" void run(long long n, const void* const* in, void* const* out, char* scratch) {
   alignas(16) static char arena[%(arena)d];
-  for (long long s = 0; s < n; ++s) sample(%(arguments)s, scratch, n, s, arena);
+  pthread_barrier_init(&barrier, 0, %(lanes)d);
+  std::vector<std::thread> threads;
+  auto work = [=](int lane) {
+    for (long long s = 0; s < n; ++s) {
+      sample(%(arguments)s, scratch, n, s, arena, lane, %(lanes)d);
+      if (%(lanes)d > 1) pthread_barrier_wait(&barrier);
+    }
+  };
+  for (int lane = 1; lane < %(lanes)d; ++lane) threads.emplace_back(work, lane);
+  work(0);
+  for (auto& thread : threads) thread.join();
+  pthread_barrier_destroy(&barrier);
 }
 """
 
@@ -41,7 +65,7 @@ def text_of(source: Source) -> str:
             parameters.append(f"{pointer} {kind}{k}")
             arguments.append(f"({pointer}){kind}[{k}] + s * {math.prod(shape)}")
     values = dict(parameters=", ".join(parameters), arguments=", ".join(arguments))
-    return _MAIN % (values | dict(text=source.text, arena=max(source.arena, 1)))
+    return _MAIN % (values | dict(text=source.text, arena=max(source.arena, 1), lanes=source.lanes))
 
 
 def compiled(source: Source, flags=("-O1",)):
@@ -49,7 +73,7 @@ def compiled(source: Source, flags=("-O1",)):
     folder = pathlib.Path(tempfile.mkdtemp())
     (folder / "program.cpp").write_text(text_of(source))
     library = folder / "program.so"
-    command = [COMPILER, *flags, "-std=c++17", "-fPIC", "-shared", "-w"]
+    command = [COMPILER, *flags, "-std=c++17", "-fPIC", "-shared", "-w", "-pthread"]
     done = subprocess.run(
         [*command, folder / "program.cpp", "-o", library],
         capture_output=True,

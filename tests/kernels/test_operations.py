@@ -16,7 +16,7 @@ INTEGERS = [0, 1, -1, 2, -7, 13, 31, 32, 100, 2**31 - 1, -(2**31)]
 FORMS = {
     "variables": dict(small=1000),
     "memory": dict(small=1),
-    "lanes": dict(small=1, lanes=32),
+    "lanes": dict(small=1, lanes=4),
 }
 forms = pytest.mark.parametrize(
     "options",
