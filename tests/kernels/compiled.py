@@ -20,16 +20,12 @@ needs_compiler = pytest.mark.skipif(COMPILER is None, reason="no C++ compiler")
 # The samples one after the other, with a thread for each lane.
 _MAIN = """
 #include <math.h>
-#include <pthread.h>
 #include <string.h>
-#include <thread>
-#include <vector>
-static pthread_barrier_t barrier;
-static double exchanged[%(lanes)d];
+%(waiting)s
 static void sample(
   %(parameters)s, char* scratch, long long n, long long s, char* arena, int lane, int lanes
 ) {
-auto sync = [=] { if (lanes > 1) pthread_barrier_wait(&barrier); };
+auto sync = [=] { wait_(); };
 auto shuffle = [=](auto x, int k) {
   exchanged[lane] = (double)x;
   sync();
@@ -40,20 +36,36 @@ auto shuffle = [=](auto x, int k) {
 %(text)s}
 extern "C" void run(long long n, const void* const* in, void* const* out, char* scratch) {
   alignas(16) static char arena[%(arena)d];
-  pthread_barrier_init(&barrier, 0, %(lanes)d);
-  std::vector<std::thread> threads;
   auto work = [=](int lane) {
     for (long long s = 0; s < n; ++s) {
       sample(%(arguments)s, scratch, n, s, arena, lane, %(lanes)d);
-      if (%(lanes)d > 1) pthread_barrier_wait(&barrier);
+      wait_();
     }
   };
-  for (int lane = 1; lane < %(lanes)d; ++lane) threads.emplace_back(work, lane);
+  %(start)s
+}
+"""
+
+# What starts and waits for the threads.
+_ALONE = dict(waiting="static double exchanged[1];\nstatic void wait_() {}", start="work(0);")
+_TOGETHER = dict(
+    waiting="""
+#include <pthread.h>
+#include <thread>
+#include <vector>
+static pthread_barrier_t barrier;
+static double exchanged[64];
+static void wait_() { pthread_barrier_wait(&barrier); }
+""",
+    start="""
+  pthread_barrier_init(&barrier, 0, %d);
+  std::vector<std::thread> threads;
+  for (int lane = 1; lane < %d; ++lane) threads.emplace_back(work, lane);
   work(0);
   for (auto& thread : threads) thread.join();
   pthread_barrier_destroy(&barrier);
-}
-"""
+""",
+)
 
 
 def text_of(source: Source) -> str:
@@ -64,8 +76,10 @@ def text_of(source: Source) -> str:
             pointer = f"{const}{CTYPE[dtype.name]}*"
             parameters.append(f"{pointer} {kind}{k}")
             arguments.append(f"({pointer}){kind}[{k}] + s * {math.prod(shape)}")
-    values = dict(parameters=", ".join(parameters), arguments=", ".join(arguments))
-    return _MAIN % (values | dict(text=source.text, arena=max(source.arena, 1), lanes=source.lanes))
+    lanes = source.lanes
+    threads = dict(_TOGETHER, start=_TOGETHER["start"] % (lanes, lanes)) if lanes > 1 else _ALONE
+    values = threads | dict(parameters=", ".join(parameters), arguments=", ".join(arguments))
+    return _MAIN % (values | dict(text=source.text, arena=max(source.arena, 1), lanes=lanes))
 
 
 def compiled(source: Source, flags=("-O1",)):
