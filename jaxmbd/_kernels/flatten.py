@@ -108,6 +108,8 @@ class _Flattener:
     def opened_up(self, equation, ins):
         """A primitive of others, by its implementation in JAX."""
         primitive = equation.primitive
+        if "callback" in primitive.name:
+            raise Unsupported(primitive.name)
         shapes = [jax.ShapeDtypeStruct(v.aval.shape, v.aval.dtype) for v in equation.invars]
         try:
             program = jax.make_jaxpr(lambda *x: primitive.impl(*x, **equation.params))(*shapes)
@@ -295,6 +297,8 @@ class _Flattener:
     # --- random numbers
 
     def random(self, equation, ins):
+        for v in (*equation.invars, *equation.outvars):
+            _aval(v)  # refuses keys of other generators
         maker, from_key, to_key = keys.MAKERS[equation.primitive.name]
         operands = [self.halves(ins[0]) if from_key else ins[0], *ins[1:]]
         (out,) = self.traced(lambda *x: maker(equation.params, *x), operands)

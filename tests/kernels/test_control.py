@@ -3,11 +3,12 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 from compiled import compiled, needs_compiler
 from jax import lax
 from test_operations import assert_equal, forms
 
-from jaxmbd._kernels import program_source
+from jaxmbd._kernels import Unsupported, program_source
 
 
 @needs_compiler
@@ -159,3 +160,19 @@ def test_keys_come_and_go():
     found = compiled(program_source(traced.jaxpr))(np.asarray(jax.random.key_data(keys)))
     known = jax.vmap(lambda k: jax.random.key_data(jax.random.split(k)[1]))(keys)
     np.testing.assert_array_equal(found[0], known)
+
+
+@pytest.mark.parametrize(
+    "fn, name",
+    [
+        (jnp.linalg.cholesky, "cholesky"),
+        (lambda x: jnp.fft.fft(x).real, "complex"),
+        (lambda x: x.astype(jnp.float16), "float16"),
+        (lambda x: jax.pure_callback(lambda x: x, x, x), "pure_callback"),
+        (lambda x: jax.random.normal(jax.random.key(0, impl="rbg"), (2,)) + x[0, :2], "rbg"),
+        (lambda x: jax.lax.while_loop(lambda x: x[0, 0] > 0, jnp.linalg.inv, x), "lu"),
+    ],
+)
+def test_what_is_not_known_is_named(fn, name):
+    with pytest.raises(Unsupported, match=name):
+        program_source(jax.jit(fn).trace(jnp.eye(3)).jaxpr)
