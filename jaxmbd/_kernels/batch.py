@@ -30,11 +30,11 @@ _GROUPED = 4096
 _GROUP = 32
 
 
-# Characters of a source that a compiler for GPUs takes a minute or two for. On two cores, with a
-# thread for each sample, it took 20 s for 740 thousand (the chain of 5 in float32) and 53 s for
-# 1.35 million (a box in contact); with 32 threads 37 s for 506 thousand (the gradient of the chain)
-# and 103 s for 668 thousand (that of a four-bar in float64).
-_LONG = 1_000_000
+# Characters of a source up to which a compiler for GPUs takes about a minute. On two cores it took
+# 11 s for 704 thousand (the chain of 5 in float32) and 47 s for 2.15 million (its gradient) with a
+# thread for each sample, and with 32 threads 10 s for 159 thousand and 51 s for 422 thousand.
+_LONG_ALONE = 3_000_000
+_LONG_TOGETHER = 700_000
 
 
 def lanes_for(samples: int, device: Any) -> tuple[int, ...]:
@@ -93,10 +93,14 @@ class Function:
 
 def _source(closed: ClosedJaxpr, lanes: Sequence[int]) -> Source:
     sources = [_translated(closed, count) for count in lanes]
-    short = [x for x in sources if len(sources) == 1 or len(x.text) <= _LONG]
+    short = [x for x in sources if len(sources) == 1 or _is_short(x)]
     if not short:
         raise Unsupported("programs as large as this one")
     return next(filter(fits, short), short[0])
+
+
+def _is_short(source: Source) -> bool:
+    return len(source.text) <= (_LONG_ALONE if source.lanes == 1 else _LONG_TOGETHER)
 
 
 def _translated(closed: ClosedJaxpr, lanes: int) -> Source:

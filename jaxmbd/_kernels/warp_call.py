@@ -142,30 +142,38 @@ def _kernel(source: Source, shared: tuple[bool, ...], block: int):
 
 
 def _snippet(source: Source, shared: tuple[bool, ...], block: int) -> str:
-    """The text of a source behind the pointers that it expects."""
-    lanes, lines = source.lanes, ["const long long n = memory.shape[1];"]
-    lines.append("char* scratch = (char*)memory.data;")
+    """The text of a source behind the names that it expects."""
+    lanes, stride = source.lanes, _stride(source)
+    lines = [f"const long long sample = thread / {lanes};", "char* scratch = (char*)memory.data;"]
     if lanes == 1:
-        lines += ["const long long s = thread;"]
+        lines += ["const long long s = sample, n = memory.shape[1];"]
     else:
+        # The lanes of a sample have its scratch memory in one piece.
         lines += [
-            f"const long long s = thread / {lanes};",
+            "const long long s = 0, n = 1;",
             f"const int lane = thread % {lanes}, lanes = {lanes};",
             f"const unsigned together = {2**lanes - 1}u << threadIdx.x % 32 / {lanes} * {lanes};",
             "auto sync = [=]() { __syncwarp(together); };",
+            "auto shuffle = [=](auto x, int k) {",
+            "    return (decltype(x))__shfl_xor_sync(together, x, k);",
+            "};",
         ]
         if fits(source):
             lines += [
-                f"__shared__ __align__(16) char arenas[{_stride(source) * (block // lanes)}];",
-                f"char* arena = arenas + threadIdx.x / {lanes} * {_stride(source)};",
+                f"__shared__ __align__(16) char arenas[{stride * (block // lanes)}];",
+                f"char* arena = arenas + threadIdx.x / {lanes} * {stride};",
+                f"scratch += sample * {source.scratch};",
             ]
         else:
-            lines.append(f"char* arena = scratch + n * {source.scratch} + s * {_stride(source)};")
+            lines += [
+                f"scratch += sample * {source.scratch + stride};",
+                f"char* arena = scratch + {source.scratch};",
+            ]
     for k, (dtype, shape) in enumerate(source.inputs):
-        at = "" if shared[k] else f" + s * {math.prod(shape)}"
+        at = "" if shared[k] else f" + sample * {math.prod(shape)}"
         t = CTYPE[np.dtype(dtype).name]
         lines.append(f"const {t}* in{k} = (const {t}*)x{k}.data{at};")
     for k, (dtype, shape) in enumerate(source.outputs):
         t = CTYPE[np.dtype(dtype).name]
-        lines.append(f"{t}* out{k} = ({t}*)y{k}.data + s * {math.prod(shape)};")
+        lines.append(f"{t}* out{k} = ({t}*)y{k}.data + sample * {math.prod(shape)};")
     return "\n".join([*lines, source.text])

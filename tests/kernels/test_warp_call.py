@@ -80,7 +80,7 @@ def test_what_has_effects_is_no_kernel():
         Function(fn, [jax.ShapeDtypeStruct((), DOUBLE)], [False], [1])
 
 
-SHORT, LONG, SMALL, LARGE = 1000, 2_000_000, 1000, 60_000
+SHORT, LONG, SMALL, LARGE = 1000, 4_000_000, 1000, 60_000
 
 
 @pytest.mark.parametrize(
