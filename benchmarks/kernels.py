@@ -166,12 +166,15 @@ def measure(case: str, kind: str, samples: list[int], steps: int, until: float) 
     warnings.filterwarnings("ignore", "Explicitly requested dtype")  # float64, in float32
     name = f"{case:9s} {kind:8s} {jnp.result_type(float)}"
     kernels = {}
+    on_cpu = jax.default_backend() == "cpu"
     for form, lanes in LANES.items():
-        if lanes > 1 and jax.default_backend() == "cpu":
+        if lanes > 1 and on_cpu:
             continue
         began = time.perf_counter()
         try:
-            kernels[form] = Function(end, [jax.typeof(factors(1)[0])], [False], [lanes])
+            kernels[form] = Function(
+                end, [jax.typeof(factors(1)[0])], [False], [lanes], compact=on_cpu
+            )
             kernels[form].load(jax.local_devices()[:1])
         except Exception as error:  # report what cannot be made
             say(name, form, f"left out: {type(error).__name__}: {str(error)[:200]}")
