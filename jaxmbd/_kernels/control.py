@@ -14,8 +14,9 @@ from .values import Entries, Ix, Value, View, entries, packed
 # time knows.
 _FEW = 8
 
-# Bytes of an array that is stacked by a loop; larger ones lie in scratch memory.
-_NEAR = 256
+# Bytes of an array that is stacked by a loop of more than `_SHORT` turns; larger ones lie in
+# scratch memory.
+_NEAR, _SHORT = 256, 32
 
 
 class _Carry:
@@ -110,7 +111,7 @@ def _scan(e: Emitter, op: Op) -> None:
     (body,), n, length = op.blocks, op.carries, op.params["length"]
     carry = _Carry(e, op.ins[:n], body)
     arrays = [e.read_often(x) for x in op.ins[n:]]
-    stacked = [_stack(e, out) for out in op.outs[n:]]
+    stacked = [_stack(e, out, length) for out in op.outs[n:]]
     turn = e.name("t")
     at = Ix(length - 1, {turn: -1}) if op.params["reverse"] else Ix(0, {turn: 1})
     with e.braces(f"for (int {turn} = 0; {turn} < {length}; ++{turn})", loop=True):
@@ -129,11 +130,11 @@ def _scan(e: Emitter, op: Op) -> None:
         e.define(out, view)
 
 
-def _stack(e: Emitter, out: Var) -> View:
-    """Memory for what a loop stacks. Each number is written once and read once or twice, so that it
-    need not be near."""
+def _stack(e: Emitter, out: Var, length: int) -> View:
+    """Memory for what a loop stacks. What a long loop writes is read much later, and need not be
+    near."""
     size = math.prod(out.shape)
-    far = size * out.dtype.itemsize > _NEAR
+    far = length > _SHORT and size * out.dtype.itemsize > _NEAR
     return packed(e.scratch(out.dtype, size), out.shape) if far else new_view(e, out)
 
 

@@ -35,7 +35,7 @@ class Source:
 
     `inputs` and `outputs` are types and shapes in the order of the leaves. Keys of random numbers
     are their data, two `uint32` along a last axis. The body needs `<math.h>` and `<string.h>`,
-    contains no other function, and no macro. For more than about 40 000 lines, nvcc's fast
+    contains no other function, and no macro. For more than about 20 000 lines, nvcc's fast
     compilation (`--Ofast-compile=min`) is not only faster: without it registers are given up.
     """
 
