@@ -63,6 +63,9 @@ class Batched:
         self.source, self.shared = source, tuple(shared)
         self.block = _block(source)
         self.kernel = _kernel(source, self.shared, self.block)
+        if source.lanes == 1:
+            # At the highest level the compiler of GPUs gives up most registers for long programs.
+            self.kernel.module.options["optimization_level"] = 2
 
     def load(self, devices: Sequence[Any]) -> None:
         warp = _warp()
