@@ -29,7 +29,7 @@ _STILL = 4096
 # one more for so many contacts, come before the first of Newton's steps. They find out most of the
 # contacts that press, in piles at a tenth of the cost of a step. In large piles news travel far.
 # Stacks at rest, whose guess is better, are worse for them.
-_COLD, _SWEEPS, _CONTACTS = 0.1, 8, 16
+_COLD, _SWEEPS, _CONTACTS = 0.1, 8, 40
 
 # Where Newton's method leaves more than this share, so many sweeps for each contact come before the
 # first proximal problem. They halve the number of contacts that have to switch in a heap of 500

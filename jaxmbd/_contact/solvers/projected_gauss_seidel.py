@@ -1,11 +1,11 @@
 """Projected Gauss-Seidel: one contact after the other, each projected at once."""
 
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array
+from jaxtyping import Array, Float
 
 from ..._compiler import entry, replaced
 from ..._inputs import at_least, checked, not_negative
@@ -40,9 +40,13 @@ class ProjectedGaussSeidel(AbstractContactSolver):
 
 
 def sweep(problem: ContactProblem, lam: Impulses, sweeps: int | Array) -> Impulses:
-    """Return the impulses after a number of sweeps."""
+    """Return the impulses after a number of sweeps.
+
+    Between them impulses go on in their last direction, further in each sweep (Nesterov 1983). If a
+    sweep turns back from there, this starts anew (O'Donoghue and Candes 2015). So news travel
+    through a pile in about the square root of the sweeps."""
     groups, S = problem.groups, problem.S
-    none, blocks, used = jnp.zeros((), lam.dtype), S.blocks(), jnp.asarray(S.used)
+    blocks, used = S.blocks(), jnp.asarray(S.used)
     parts = [slice(i, i + size) for i, size in zip(groups.starts, groups.sizes, strict=True)]
     # The trace bounds the largest eigenvalue of a block, so a step cannot overshoot.
     traces = [jnp.trace(blocks[:, x, x], axis1=1, axis2=2) for x in (slice(1), *parts)]
@@ -55,7 +59,7 @@ def sweep(problem: ContactProblem, lam: Impulses, sweeps: int | Array) -> Impuls
         z = z + own[:, 0] * (new[0][0] - old[0])
         for k, (friction, part) in enumerate(zip(groups.friction, parts, strict=True)):
             step = entry(per_velocity[1 + k], i) * z[part]
-            t = friction.project(old[part] - step, problem.mu[i, k] * new[0][0], none)
+            t = friction.project(old[part] - step, problem.mu[i, k] * new[0][0], None)
             z = z + jnp.sum(own[:, part] * (t - old[part])[None], axis=1)
             new.append(t)
         return jnp.concatenate(new) - old
@@ -65,7 +69,24 @@ def sweep(problem: ContactProblem, lam: Impulses, sweeps: int | Array) -> Impuls
         d = change(i, lam, sums)
         return replaced(lam, entry(lam, i) + d, i), S.moved(sums, i, d)
 
-    def every(_, carry):
-        return jax.lax.fori_loop(0, used, one, carry)
+    def every(_, at):
+        lam, sums = jax.lax.fori_loop(0, used, one, (at.start, at.start_sums))
+        turns_back = jnp.sum((at.start - lam) * (lam - at.lam)) > 0
+        k = jnp.where(turns_back, 0.0, at.k + 1)
+        further = k / (k + 3)
+        start = lam + further * (lam - at.lam)
+        return _Sweep(lam, sums, start, sums + further * (sums - at.sums), k)
 
-    return jax.lax.fori_loop(0, sweeps, every, (lam, S.sums(lam)))[0]
+    sums, none = S.sums(lam), jnp.zeros((), lam.dtype)
+    return jax.lax.fori_loop(0, sweeps, every, _Sweep(lam, sums, lam, sums, none)).lam
+
+
+class _Sweep(NamedTuple):
+    """The impulses after a sweep and their sums, those from which the next one starts, and the
+    number of sweeps since the last start."""
+
+    lam: Impulses
+    sums: Array
+    start: Impulses
+    start_sums: Array
+    k: Float[Array, ""]
