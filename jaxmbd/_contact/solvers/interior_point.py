@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
-from ..._compiler import only_if, tree_where
+from ..._compiler import entry, only_if, replaced, tree_where
 from ..._inputs import at_least, checked, not_negative
 from ..newton import fading, moved, natural_derivative
 from ..problem import ContactProblem
@@ -29,7 +29,11 @@ _STILL = 4096
 # one more for so many contacts, come before the first of Newton's steps. They find out most of the
 # contacts that press, in piles at a tenth of the cost of a step. In large piles news travel far.
 # Stacks at rest, whose guess is better, are worse for them.
-_COLD, _SWEEPS, _CONTACTS = 0.1, 8, 40
+_COLD, _SWEEPS, _CONTACTS = 0.1, 8, 24
+
+# A contact takes part in sweeps if it presses, or would close if the others gave it this multiple
+# of the mean velocity with which contacts approach.
+_REACH = 4.0
 
 # Where Newton's method leaves more than this share, so many sweeps for each contact come before the
 # first proximal problem. They halve the number of contacts that have to switch in a heap of 500
@@ -191,8 +195,9 @@ class _Turns(NamedTuple):
         z = problem.velocities(at.lam) + rho * (at.lam - at.centre)
         r = problem.natural(at.lam, z)
         residual = problem.norm(r)
-        # Drop a guess that is worse than no impulses.
-        worse = first & (at.kind == _NEWTON) & ~(residual < self.idle)
+        # Drop a guess that is worse than no impulses, unless sweeps mend it.
+        most = jnp.inf if problem.S.has_cheap_rows else self.idle
+        worse = first & (at.kind == _NEWTON) & ~(residual < most)
         idle = jnp.zeros_like(r), problem.b, self.r, self.idle
         lam, z, r, residual = tree_where(worse, idle, (at.lam, z, r, residual))
         # At its centre a proximal problem has the residual of the problem itself.
@@ -224,15 +229,30 @@ class _Turns(NamedTuple):
         return only_if(~(over | cold), lambda at: self._step(at, z, r, rho, bound), at)
 
     def _swept(self, at: _At) -> _At:
-        used, proximal = jnp.asarray(self.problem.S.used), at.kind == _PROXIMAL
-        number = jnp.where(proximal, _MORE * used, _SWEEPS + used // _CONTACTS)
-        lam = sweep(self.problem, at.lam, number)
+        proximal, among = at.kind == _PROXIMAL, self._within_reach(at.lam)
+        number = jnp.where(proximal, _MORE * among[1], _SWEEPS + among[1] // _CONTACTS)
+        lam = sweep(self.problem, at.lam, number, among)
         return at._replace(
             lam=lam,
             centre=jnp.where(proximal, lam, at.centre),
             attempt=jnp.where(proximal, at.attempt + 1, at.attempt),
             iterations=at.iterations + 1,
         )
+
+    def _within_reach(self, lam: Impulses) -> tuple[Int[Array, " contacts"], Int[Array, ""]]:
+        """Return the contacts that press or may soon do so, and their number. Most contacts of a
+        pile are too far from closing."""
+        problem = self.problem
+        approach = jnp.maximum(-problem.b[:, 0], 0.0)
+        mean = jnp.sum(approach) / jnp.maximum(jnp.sum((approach > 0).astype(lam.dtype)), 1.0)
+        near = (lam[:, 0] > 0) | (problem.b[:, 0] < _REACH * mean)
+
+        def put(i, found):
+            which, count = found
+            return replaced(which, i, count), count + entry(near, i).astype(count.dtype)
+
+        used = jnp.asarray(problem.S.used)
+        return jax.lax.fori_loop(0, used, put, (jnp.arange(lam.shape[0]), jnp.zeros_like(used)))
 
     def _next_attempt(self, at: _At, reached: Bool[Array, ""], good: Bool[Array, ""]) -> _At:
         solver, proximal = self.solver, at.kind == _PROXIMAL

@@ -5,7 +5,7 @@ from typing import Annotated, NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 
 from ..._compiler import entry, replaced
 from ..._inputs import at_least, checked, not_negative
@@ -39,14 +39,20 @@ class ProjectedGaussSeidel(AbstractContactSolver):
         return self.solved(problem, lam, jnp.asarray(self.sweeps))
 
 
-def sweep(problem: ContactProblem, lam: Impulses, sweeps: int | Array) -> Impulses:
-    """Return the impulses after a number of sweeps.
+def sweep(
+    problem: ContactProblem,
+    lam: Impulses,
+    sweeps: int | Array,
+    among: tuple[Int[Array, " contacts"], Int[Array, ""]] | None = None,
+) -> Impulses:
+    """Return the impulses after a number of sweeps over all contacts, or over the first ones of a
+    list and their number.
 
     Between them impulses go on in their last direction, further in each sweep (Nesterov 1983). If a
     sweep turns back from there, this starts anew (O'Donoghue and Candes 2015). So news travel
     through a pile in about the square root of the sweeps."""
     groups, S = problem.groups, problem.S
-    blocks, used = S.blocks(), jnp.asarray(S.used)
+    blocks, (which, count) = S.blocks(), among or (None, jnp.asarray(S.used))
     parts = [slice(i, i + size) for i, size in zip(groups.starts, groups.sizes, strict=True)]
     # The trace bounds the largest eigenvalue of a block, so a step cannot overshoot.
     traces = [jnp.trace(blocks[:, x, x], axis1=1, axis2=2) for x in (slice(1), *parts)]
@@ -64,13 +70,14 @@ def sweep(problem: ContactProblem, lam: Impulses, sweeps: int | Array) -> Impuls
             new.append(t)
         return jnp.concatenate(new) - old
 
-    def one(i, carry):
+    def one(k, carry):
         lam, sums = carry
+        i = k if which is None else entry(which, k)
         d = change(i, lam, sums)
         return replaced(lam, entry(lam, i) + d, i), S.moved(sums, i, d)
 
     def every(_, at):
-        lam, sums = jax.lax.fori_loop(0, used, one, (at.start, at.start_sums))
+        lam, sums = jax.lax.fori_loop(0, count, one, (at.start, at.start_sums))
         turns_back = jnp.sum((at.start - lam) * (lam - at.lam)) > 0
         k = jnp.where(turns_back, 0.0, at.k + 1)
         further = k / (k + 3)
