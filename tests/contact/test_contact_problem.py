@@ -153,6 +153,30 @@ def swept_often(S, b, mu):
     return lam * scale, problem.velocities(lam) / scale, problem.residual(lam)
 
 
+TOWER = 40
+
+
+@jax.jit
+def in_a_tower(sweeps):
+    """The largest error of the impulses of 40 stacked masses, over the largest of them, after
+    `sweeps`."""
+    S = 2 * np.eye(TOWER) - np.eye(TOWER, k=1) - np.eye(TOWER, k=-1)
+    S[0, 0] = 1.0
+    b = np.zeros((TOWER, 1))
+    b[0] = -1.0
+    none = jnp.zeros((TOWER, 0))
+    operator = DenseDelassus(jnp.asarray(S)[:, None, :, None])
+    problem = ContactProblem.scaled(operator, jnp.asarray(b), none, Groups((), ()), None)
+    lam = sweep(problem, jnp.zeros_like(problem.b), sweeps) * problem.scale[:, None]
+    return jnp.max(jnp.abs(lam[:, 0] - jnp.arange(TOWER, 0, -1.0))) / TOWER
+
+
+@pytest.mark.slow
+def test_news_travel_through_a_tower():
+    """Without going on in the last direction, a sweep leaves cos^2(pi / 81) of the error."""
+    assert in_a_tower(120) < 1e-3 < np.cos(np.pi / 81) ** 240
+
+
 def test_methods_alone(monkeypatch):
     """Eight steps of the interior-point method, and proximal problems, without Newton's method,
     which would hide faults: with a wrong predictor or corrector a residual above 1e-2 [m/s] is
