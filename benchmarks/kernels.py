@@ -172,9 +172,7 @@ def measure(case: str, kind: str, samples: list[int], steps: int, until: float) 
             continue
         began = time.perf_counter()
         try:
-            kernels[form] = Function(
-                end, [jax.typeof(factors(1)[0])], [False], [lanes], compact=on_cpu
-            )
+            kernels[form] = Function(end, [jax.typeof(factors(1)[0])], [False], [lanes])
             kernels[form].load(jax.local_devices()[:1])
         except Exception as error:  # report what cannot be made
             say(name, form, f"left out: {type(error).__name__}: {str(error)[:200]}")

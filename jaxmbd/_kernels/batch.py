@@ -55,8 +55,6 @@ class Function:
     - `lanes`: numbers of threads for each sample, by preference, of which those are left out with
       which the source is too long to compile, or better ones exist since its arrays do not fit the
       shared memory. A single one is taken however it is. See `lanes_for`.
-    - `compact`: keep arrays and loops as they are, for compilers to which a long source without
-      loops is too much, as those of CPUs.
 
     **Raises:** `Unsupported` for programs that can be no kernel. What `fn` itself raises when it is
     traced passes unchanged.
@@ -68,12 +66,10 @@ class Function:
         operands: Sequence[PyTree],
         shared: Sequence[bool],
         lanes: Sequence[int],
-        *,
-        compact: bool = False,
     ):
         closed, self.returned, self.constants = _traced(fn, operands)
         each = [s for s, x in zip(shared, operands, strict=True) for _ in jax.tree.leaves(x)]
-        self.source = _source(closed, lanes, compact)
+        self.source = _source(closed, lanes)
         self.batched = Batched(self.source, [True] * len(self.constants) + each)
 
     @property
@@ -95,8 +91,8 @@ class Function:
         return jax.tree.unflatten(structure, wrapped)
 
 
-def _source(closed: ClosedJaxpr, lanes: Sequence[int], compact: bool) -> Source:
-    sources = [_translated(closed, count, compact) for count in lanes]
+def _source(closed: ClosedJaxpr, lanes: Sequence[int]) -> Source:
+    sources = [_translated(closed, count) for count in lanes]
     short = [x for x in sources if len(sources) == 1 or _is_short(x)]
     if not short:
         raise Unsupported("programs as large as this one")
@@ -107,10 +103,9 @@ def _is_short(source: Source) -> bool:
     return len(source.text) <= (_LONG_ALONE if source.lanes == 1 else _LONG_TOGETHER)
 
 
-def _translated(closed: ClosedJaxpr, lanes: int, compact: bool) -> Source:
-    options = dict(small=8, unrolled=0) if compact else {}
+def _translated(closed: ClosedJaxpr, lanes: int) -> Source:
     try:
-        return program_source(closed, lanes, **options)
+        return program_source(closed, lanes)
     except Unsupported:
         raise
     except Exception as error:  # whatever is wrong, XLA can compute the program

@@ -2,9 +2,12 @@
 
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, SupportsIndex
 
 import numpy as np
+
+# NumPy returns scalars in place of arrays without axes.
+_Known = np.ndarray | np.generic
 
 # Larger arrays of known numbers are computed by the program.
 _LARGEST = 4096
@@ -20,7 +23,7 @@ def folded(name: str, params: dict[str, Any], arrays: list[np.ndarray], aval) ->
     return None if value is None else np.asarray(value, aval.dtype)
 
 
-def spread(x: np.ndarray, shape: tuple[int, ...], axes: tuple[int, ...]) -> np.ndarray:
+def spread(x: np.ndarray, shape: tuple[int, ...], axes: tuple[SupportsIndex, ...]) -> np.ndarray:
     """`broadcast_in_dim`."""
     full = [1] * len(shape)
     for size, axis in zip(x.shape, axes, strict=True):
@@ -28,18 +31,18 @@ def spread(x: np.ndarray, shape: tuple[int, ...], axes: tuple[int, ...]) -> np.n
     return np.broadcast_to(x.reshape(full), shape)
 
 
-def _slices(p: dict[str, Any], x: np.ndarray) -> np.ndarray:
+def _slices(p: dict[str, Any], x: np.ndarray) -> _Known:
     strides = p["strides"] or [1] * x.ndim
     bounds = zip(p["start_indices"], p["limit_indices"], strides, strict=True)
     return x[tuple(slice(*b) for b in bounds)]
 
 
-def _iota(p: dict[str, Any]) -> np.ndarray:
+def _iota(p: dict[str, Any]) -> _Known:
     n = p["shape"][p["dimension"]]
     return spread(np.arange(n, dtype=p["dtype"]), p["shape"], (p["dimension"],))
 
 
-def _converted(p: dict[str, Any], x: np.ndarray) -> np.ndarray | None:
+def _converted(p: dict[str, Any], x: np.ndarray) -> _Known | None:
     to = np.dtype(p["new_dtype"])
     # Of numbers that do not fit, NumPy and JAX make different integers.
     if x.dtype.kind == "f" and to.kind in "iu":
@@ -47,19 +50,19 @@ def _converted(p: dict[str, Any], x: np.ndarray) -> np.ndarray | None:
     return x.astype(to)
 
 
-def _divided(_: dict[str, Any], a: np.ndarray, b: np.ndarray) -> np.ndarray | None:
+def _divided(_: dict[str, Any], a: np.ndarray, b: np.ndarray) -> _Known | None:
     return a / b if a.dtype.kind == "f" else None
 
 
-def _remainder(_: dict[str, Any], a: np.ndarray, b: np.ndarray) -> np.ndarray | None:
+def _remainder(_: dict[str, Any], a: np.ndarray, b: np.ndarray) -> _Known | None:
     return np.fmod(a, b) if a.dtype.kind in "iu" and np.all(b != 0) and np.all(b != -1) else None
 
 
-def _chosen(_: dict[str, Any], which: np.ndarray, *cases: np.ndarray) -> np.ndarray:
+def _chosen(_: dict[str, Any], which: np.ndarray, *cases: np.ndarray) -> _Known:
     return np.choose(np.clip(which.astype(int), 0, len(cases) - 1), cases)
 
 
-def _clamped(_: dict[str, Any], low: np.ndarray, x: np.ndarray, high: np.ndarray) -> np.ndarray:
+def _clamped(_: dict[str, Any], low: np.ndarray, x: np.ndarray, high: np.ndarray) -> _Known:
     return np.minimum(np.maximum(x, low), high)
 
 

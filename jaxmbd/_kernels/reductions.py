@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, SupportsIndex
 
 import numpy as np
 
@@ -84,7 +84,13 @@ class _Fold:
 
 
 def _over_axes(
-    e: Emitter, op: Op, axes: Sequence[int], fold: _Fold, first, numbers, neutral: bool = True
+    e: Emitter,
+    op: Op,
+    axes: Sequence[SupportsIndex],
+    fold: _Fold,
+    first,
+    numbers,
+    neutral: bool = True,
 ) -> None:
     """`numbers(value, index)` of all places along the axes, folded from `first` on, which is
     `neutral` if it changes nothing."""

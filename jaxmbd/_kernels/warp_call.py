@@ -63,16 +63,15 @@ class Batched:
         self.source, self.shared = source, tuple(shared)
         self.block = _block(source)
         self.kernel = _kernel(source, self.shared, self.block)
-        if source.lanes == 1:
-            # At the highest level the compiler of GPUs gives up most registers for long programs.
-            self.kernel.module.options["optimization_level"] = 2
 
     def load(self, devices: Sequence[Any]) -> None:
         warp = _warp()
         for device in devices:
+            level = _level(self.source, device)
+            self.kernel.module.options["optimization_level"] = level
             warp.load_module(self.kernel.module, warp.device_from_jax(device), block_dim=self.block)
 
-    def __call__(self, n: int, *inputs: Array) -> list[Array]:
+    def __call__(self, n: int, *inputs: Array | np.ndarray) -> list[Array]:
         """The outputs of `n` samples, which are their first axis."""
         source = self.source
         rows = [1 if shared else n for shared in self.shared]
@@ -91,6 +90,14 @@ class Batched:
         return [
             jnp.reshape(x, (n, *shape)) for x, (_, shape) in zip(found, source.outputs, strict=True)
         ]
+
+
+def _level(source: Source, device: Any) -> int:
+    """How far a compiler may optimise."""
+    if device.platform == "cpu":
+        return 0  # above, a gradient takes minutes to compile, and kernels on CPUs are for tests
+    # At the highest level the compiler of GPUs gives up most registers for long programs.
+    return 2 if source.lanes == 1 else 3
 
 
 def _words(source: Source) -> int:

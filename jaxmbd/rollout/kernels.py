@@ -77,8 +77,7 @@ def kernel_or_reason(
     """`fn` of one sample as a kernel for `count` samples at once, compiled for the devices, or the
     reason why there can be none. See `Function`."""
     try:
-        lanes, compact = lanes_for(count, devices[0]), on_cpu(devices)
-        function = Function(fn, operands, shared, lanes, compact=compact)
+        function = Function(fn, operands, shared, lanes_for(count, devices[0]))
     except Unsupported as unknown:
         return f"kernels do not know {unknown}"
     try:

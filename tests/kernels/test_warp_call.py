@@ -29,9 +29,9 @@ out1[0] = in2[0] ? 7 : -8;
 def test_samples_and_what_they_share():
     """With scratch memory, booleans, small integers, and in a scan."""
     scalar = [(DOUBLE, ()), (np.dtype(bool), ())]
-    outputs = [(DOUBLE, (3,)), (np.dtype("int16"), ())]
+    outputs = (DOUBLE, (3,)), (np.dtype("int16"), ())
     batched = Batched(
-        Source(TEXT, [(DOUBLE, (3,)), *scalar], outputs, scratch=24, arena=0, lanes=1),
+        Source(TEXT, ((DOUBLE, (3,)), *scalar), outputs, scratch=24, arena=0, lanes=1),
         [False, True, False],
     )
     batched.load(jax.devices())
@@ -98,7 +98,7 @@ def test_threads_for_a_sample(monkeypatch, samples, lengths, arena, lanes):
     """On a GPU by the number of samples, the length of the source and the shared memory that 32
     threads need, if there is a choice. A source that no compiler would finish soon is none."""
 
-    def program_source(closed, count, **options):
+    def program_source(closed, count):
         text = (lengths[0] if count == 1 else lengths[1]) * " "
         return Source(text, (), (), scratch=0, arena=arena, lanes=count)
 
@@ -115,7 +115,7 @@ def test_threads_for_a_sample(monkeypatch, samples, lengths, arena, lanes):
 
 
 def test_a_compiler_that_fails_is_no_kernel(monkeypatch):
-    def program_source(closed, count, **options):
+    def program_source(closed, count):
         raise IndexError("of something")
 
     monkeypatch.setattr(batch, "program_source", program_source)
