@@ -22,13 +22,16 @@ class ProjectedGaussSeidel(AbstractContactSolver):
     projected on its set. Equality rows take no part: they are eliminated from S and hold exactly
     after any number of sweeps.
 
-    Robust and cheap. Convergence is linear, and slow for stacks, large mass ratios and redundant
-    contacts, for which `InteriorPoint` is better. The residual tells the accuracy that was reached.
+    Robust and cheap. Between sweeps the impulses go on in their last direction. Convergence is
+    linear, and slow for high stacks, large mass ratios and redundant contacts, for which
+    `InteriorPoint` is better. The residual tells the accuracy that was reached.
 
     **Arguments:** `sweeps`: their number; `tolerance` [m/s] of the residual of a successful result.
 
     Reference: Algorithm 1 of "MBD presentation logic framework", but projected row by row. The
     printed clamp after the triangular solve has fixed points that do not solve the problem.
+    Nesterov (1983), A method of solving a convex programming problem with convergence rate
+    O(1/k^2); O'Donoghue and Candes (2015), Adaptive restart for accelerated gradient schemes.
     """
 
     sweeps: Annotated[int, at_least(1)] = eqx.field(static=True, default=50)
