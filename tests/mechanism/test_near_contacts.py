@@ -371,6 +371,7 @@ def test_motion_is_that_of_all_pairs():
     assert np.all(pairs[pressed] >= 0)
 
 
+@pytest.mark.slow
 def test_forces_of_pairs():
     """The forces of the ground are the rate of the momentum less the weight, in each step; of a
     point without force the state is open."""
