@@ -195,9 +195,8 @@ class _Turns(NamedTuple):
         z = problem.velocities(at.lam) + rho * (at.lam - at.centre)
         r = problem.natural(at.lam, z)
         residual = problem.norm(r)
-        # Drop a guess that is worse than no impulses, unless sweeps mend it.
-        most = jnp.inf if problem.S.has_cheap_rows else self.idle
-        worse = first & (at.kind == _NEWTON) & ~(residual < most)
+        # Drop a guess that is worse than no impulses.
+        worse = first & (at.kind == _NEWTON) & ~(residual < self.idle)
         idle = jnp.zeros_like(r), problem.b, self.r, self.idle
         lam, z, r, residual = tree_where(worse, idle, (at.lam, z, r, residual))
         # At its centre a proximal problem has the residual of the problem itself.
