@@ -7,6 +7,7 @@ thread that computes a whole simulation of one sample keeps it.
   known), `keys.py` (random numbers) and `sorting.py`.
 - `values.py`, `emitter.py`: arrays as variables, memory or recipes. `arrays.py`, `reductions.py`,
   `places.py`, `control.py` and `operations.py` know the operations.
+- `sharing.py`: threads that share a sample.
 - `source.py`: the whole function of one sample.
 - `batch.py`: any function as a kernel for many samples. `warp_call.py`: how NVIDIA Warp compiles
   it, and JAX calls it.

@@ -30,11 +30,12 @@ _GROUPED = 4096
 _GROUP = 32
 
 
-# Characters of a source up to which a compiler for GPUs takes about a minute. On two cores it took
-# 11 s for 704 thousand (the chain of 5 in float32) and 47 s for 2.15 million (its gradient) with a
-# thread for each sample, and with 32 threads 10 s for 159 thousand and 51 s for 422 thousand.
+# Characters of a source up to which a compiler for GPUs takes about a minute. On one core it took
+# 5 s for 704 thousand (the chain of 5 in float32) and 21 s for 2.15 million (its gradient) with a
+# thread for each sample, and with 32 threads 3 s for 128 thousand and 6 s for 336 thousand; for 464
+# thousand (the gradient of the four-bar) 15 s.
 _LONG_ALONE = 3_000_000
-_LONG_TOGETHER = 700_000
+_LONG_TOGETHER = 1_500_000
 
 
 def lanes_for(samples: int, device: Any) -> tuple[int, ...]:

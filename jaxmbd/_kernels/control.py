@@ -1,7 +1,8 @@
 """Loops and branches."""
 
+import contextlib
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from .arrays import moved, new_view
 from .emitter import Emitter, Rule
@@ -102,6 +103,14 @@ def _read_anywhere(x: Var, block: Block) -> bool:
     return False
 
 
+@contextlib.contextmanager
+def _repeated(e: Emitter, head: str) -> Iterator[None]:
+    with e.braces(head):
+        e.sharing.forget()
+        yield
+    e.sharing.forget()
+
+
 def _done(e: Emitter, block: Block) -> None:
     for x in block.results:
         e.used(x)
@@ -114,7 +123,7 @@ def _scan(e: Emitter, op: Op) -> None:
     stacked = [_stack(e, out, length) for out in op.outs[n:]]
     turn = e.name("t")
     at = Ix(length - 1, {turn: -1}) if op.params["reverse"] else Ix(0, {turn: 1})
-    with e.braces(f"for (int {turn} = 0; {turn} < {length}; ++{turn})", loop=True):
+    with _repeated(e, f"for (int {turn} = 0; {turn} < {length}; ++{turn})"):
         carry.give(body.params, body)
         for param, value in zip(body.params[n:], arrays, strict=True):
             e.define(param, _row(e, value, at, param.shape))
@@ -150,7 +159,7 @@ def _row(e: Emitter, value: Value, at: Ix, shape: Sequence[int]) -> Value:
 def _while(e: Emitter, op: Op) -> None:
     condition, body = op.blocks
     carry = _Carry(e, op.ins, body)
-    with e.braces("while (true)", loop=True):
+    with _repeated(e, "while (true)"):
         carry.give(condition.params, body)
         carry.give(body.params, body)
         e.block(condition)
@@ -185,6 +194,7 @@ def _cond(e: Emitter, op: Op) -> None:
                 for name, number in zip(result.array.flat, numbers, strict=True):
                     e.line(f"{name} = {e.show(number)};")
             _done(e, block)
+        e.sharing.forget()
     for out, result in zip(op.outs, results, strict=True):
         e.define(out, result)
 

@@ -5,7 +5,7 @@ reads is not computed. Larger arrays are recipes (`Lazy`) until they are read mo
 they lie in memory that is reserved while somebody still reads them.
 
 With several lanes, threads that share a sample, all lanes compute all single numbers. They share
-the iterations of loops over arrays, which lie in memory that they share.
+the iterations of loops over arrays, which lie in memory that they share (`sharing.py`).
 """
 
 import contextlib
@@ -19,6 +19,7 @@ from .folding import folded
 from .form import Block, Const, Op, Var
 from .form import Value as Named
 from .operations import CTYPE, expression, literal, same, simplified
+from .sharing import Sharing
 from .values import Buffer, Entries, Ix, Lazy, Operand, Value, View, buffers_of, entries, packed
 
 
@@ -86,9 +87,7 @@ class Emitter:
         self.left: dict[Var, int] = {}
         self.scopes, self.blocks = [Scope({}, [])], []
         self.count = 0
-        # What other lanes may not have finished yet: reading, writing in shared loops, writing.
-        self.reads = self.loop_writes = self.writes = False
-        self.inside_shared = False
+        self.sharing = Sharing(self.lines, self.name, options.lanes)
 
     # --- text
 
@@ -136,81 +135,40 @@ class Emitter:
         return self.named(text, out)
 
     @contextlib.contextmanager
-    def braces(self, head: str, loop: bool = False) -> Iterator[None]:
+    def braces(self, head: str) -> Iterator[None]:
         """`head { ... }`."""
         self.line(head + " {")
+        with self.scope():
+            yield
+        self.line("}")
+
+    @contextlib.contextmanager
+    def scope(self) -> Iterator[None]:
         self.scopes.append(Scope({}, []))
-        if loop:
-            self.reads = self.loop_writes = self.writes = True
         yield
         for buffer in self.scopes.pop().buffers:
             self.release(buffer)
-        self.line("}")
-        self.reads = self.loop_writes = self.writes = True
 
     @contextlib.contextmanager
     def loops(self, shape: Sequence[int], shared: bool = True) -> Iterator[list[Ix]]:
         """Loops over all entries of an array. Lanes share them if they are independent."""
-        index = [Ix() for _ in shape]
+        index, sizes = [Ix() for _ in shape], tuple(n for n in shape if n != 1)
         axes = [k for k, n in enumerate(shape) if n != 1]
-        total = math.prod(shape)
         with contextlib.ExitStack() as stack:
-            distributed = shared and self.options.lanes > 1 and not self.inside_shared and axes
-            if distributed:
-                self.synchronise(self.reads or self.loop_writes or self.writes)
-                flat = self.name("i")
-                head = f"for (int {flat} = lane; {flat} < {total}; {flat} += lanes)"
-                self.line("#pragma unroll 1")
-                self.inside_shared = True
-                stack.enter_context(self.braces(head))
-                for k in axes:
-                    total //= shape[k]
-                    whole = flat if total == 1 else f"{flat} / {total}"
-                    name = self.name("i")
-                    text = whole if k == axes[0] else f"{whole} % {shape[k]}"
-                    self.line(f"const int {name} = {text};")
-                    index[k] = Ix(0, {name: 1})
+            if shared and axes and self.sharing.can_share:
+                names = stack.enter_context(self.sharing.loop(sizes))
+                stack.enter_context(self.scope())
             else:
-                for k in axes:
-                    name = self.name("i")
-                    head = f"for (int {name} = 0; {name} < {shape[k]}; ++{name})"
-                    if shape[k] > 4:
+                names = [self.name("i") for _ in axes]
+                for n, name in zip(sizes, names, strict=True):
+                    self.sharing.extents[name] = n
+                    if n > 4:
                         self.line("#pragma unroll 1")
+                    head = f"for (int {name} = 0; {name} < {n}; ++{name})"
                     stack.enter_context(self.braces(head))
-                    index[k] = Ix(0, {name: 1})
+            for k, name in zip(axes, names, strict=True):
+                index[k] = Ix(0, {name: 1})
             yield index
-        if distributed:
-            self.inside_shared = False
-            self.reads, self.loop_writes, self.writes = False, True, True
-
-    # --- lanes
-
-    def synchronise(self, needed: bool) -> None:
-        """Wait until all lanes have read and written what stands above."""
-        if needed and self.options.lanes > 1 and not self.inside_shared:
-            self.line("sync();")
-            self.reads = self.loop_writes = self.writes = False
-
-    @contextlib.contextmanager
-    def alone(self) -> Iterator[None]:
-        """Only the first lane does this; no value is computed in it for others."""
-        if self.options.lanes == 1:
-            yield
-            return
-        self.inside_shared = True
-        with self.braces("if (lane == 0)"):
-            yield
-        self.inside_shared = False
-        self.reads, self.loop_writes, self.writes = False, True, True
-
-    def reading(self, buffer: Buffer) -> None:
-        if not buffer.constant:
-            self.synchronise(self.loop_writes)
-            self.reads = True
-
-    def writing(self) -> None:
-        self.synchronise(self.reads or self.loop_writes)
-        self.writes = True
 
     # --- memory
 
@@ -225,7 +183,7 @@ class Emitter:
         at = pool.reserve(length)
         if shared:
             name = self.name("a")
-            self.line(f"{kind}* const {name} = ({kind}*)(arena + {at});")
+            self.definitions.append(f"{kind}* const {name} = ({kind}*)(arena + {at});")
             text = f"{name}[{{}}]"
         else:
             text = f"{pool_name}[{at} + {{}}]" if at else f"{pool_name}[{{}}]"
@@ -234,7 +192,9 @@ class Emitter:
     def scratch(self, dtype: np.dtype, size: int) -> Buffer:
         pool = self.pools.setdefault("scratch", Pool(8))
         at, kind, name = pool.reserve(size * dtype.itemsize), CTYPE[dtype.name], self.name("g")
-        self.line(f"{kind}* const {name} = ({kind}*)(scratch + {at}ll * n) + s;")
+        pointer = f"{kind}* const {name} = ({kind}*)(scratch + {at}ll * n) + s;"
+        # Nothing between loops keeps those that lanes share from becoming one.
+        (self.definitions if self.options.lanes > 1 else self.lines).append(pointer)
         return self.reserved(Buffer(f"{name}[({{}}) * n]", dtype, size, place=("scratch", at)))
 
     def reserved(self, buffer: Buffer) -> Buffer:
@@ -305,7 +265,7 @@ class Emitter:
         text = buffer.text.format(place)
         if buffer.constant:
             return self.named(text, buffer.dtype)
-        self.reading(buffer)
+        self.sharing.access(buffer, place, writes=False)
         return self.fresh(text, buffer.dtype)
 
     def entries(self, value: Value) -> np.ndarray:
@@ -360,8 +320,9 @@ class Emitter:
                 self.write(view, index, self.at(value, index))
 
     def write(self, view: View, index: Sequence[Ix], x: Operand) -> None:
-        self.writing()
-        self.line(f"{view.text(index)} = {self.show(x)};")
+        place = view.place(index)
+        self.sharing.access(view.buffer, place, writes=True)
+        self.line(f"{view.buffer.text.format(place)} = {self.show(x)};")
 
     def define(self, var: Var, value: Value) -> None:
         """`var` has this value, which is computed now if it is small or read often."""

@@ -236,8 +236,7 @@ def _scatter(e: Emitter, op: Op) -> None:
         new = e.materialised(new, updates)
     view = _to_change(e, x, out)
     # Several updates may go to one place, so lanes cannot share them.
-    e.synchronise(True)
-    with e.alone(), e.loops(updates.shape, shared=False) as index:
+    with e.sharing.alone(), e.scope(), e.loops(updates.shape, shared=False) as index:
         full, inside = target(where, index)
         if not same(inside, np.bool_(False)) and math.prod(x.shape):
             number = e.at(new, index)

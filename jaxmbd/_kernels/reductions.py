@@ -67,7 +67,7 @@ class _Fold:
         e = self.e
         names: list[Any] = [e.variable(d, x) for d, x in zip(self.dtypes, first, strict=True)]
         # Each lane folds some of the numbers. Then lanes exchange what they have.
-        exchanged = self.in_any_order and e.options.lanes > 1 and not e.inside_shared
+        exchanged = self.in_any_order and e.sharing.can_share
         with e.loops(shape, shared=exchanged) as index:
             self.assign(names, self.combine(names, numbers(index)))
         if exchanged:

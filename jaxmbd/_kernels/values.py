@@ -94,9 +94,6 @@ class View:
             place = place + i * stride
         return place
 
-    def text(self, index: Sequence[Ix]) -> str:
-        return self.buffer.text.format(self.place(index))
-
     @property
     def is_packed(self) -> bool:
         expected = 1
