@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -56,6 +57,8 @@ class Function:
     - `lanes`: numbers of threads for each sample, by preference, of which those are left out with
       which the source is too long to compile, or better ones exist since its arrays do not fit the
       shared memory. A single one is taken however it is. See `lanes_for`.
+    - `checked`: raise the errors that `fn` raises by Equinox, after the kernel. Else they make
+      numbers NaN, and functions in which they guard others are not supported.
 
     **Raises:** `Unsupported` for programs that can be no kernel. What `fn` itself raises when it is
     traced passes unchanged.
@@ -67,10 +70,11 @@ class Function:
         operands: Sequence[PyTree],
         shared: Sequence[bool],
         lanes: Sequence[int],
+        checked: bool = False,
     ):
         closed, self.returned, self.constants = _traced(fn, operands)
         each = [s for s, x in zip(shared, operands, strict=True) for _ in jax.tree.leaves(x)]
-        self.source = _source(closed, lanes)
+        self.source = _source(closed, lanes, checked)
         self.batched = Batched(self.source, [True] * len(self.constants) + each)
 
     @property
@@ -88,12 +92,16 @@ class Function:
         raw = map(_raw, jax.tree.leaves(operands))
         found = self.batched(n, *self.constants, *raw)
         leaves, structure = jax.tree.flatten(self.returned)
-        wrapped = map(_wrapped, found, leaves)
+        wrapped = [_wrapped(x, like) for x, like in zip(found, leaves, strict=False)]
+        if self.source.checks and n:
+            failed = jnp.max(found[-1])
+            checks = self.source.checks
+            wrapped = eqx.branched_error_if(wrapped, failed > 0, failed - 1, checks)
         return jax.tree.unflatten(structure, wrapped)
 
 
-def _source(closed: ClosedJaxpr, lanes: Sequence[int]) -> Source:
-    sources = [_translated(closed, count) for count in lanes]
+def _source(closed: ClosedJaxpr, lanes: Sequence[int], checked: bool) -> Source:
+    sources = [_translated(closed, count, checked) for count in lanes]
     short = [x for x in sources if len(sources) == 1 or _is_short(x)]
     if not short:
         raise Unsupported("programs as large as this one")
@@ -104,9 +112,9 @@ def _is_short(source: Source) -> bool:
     return len(source.text) <= (_LONG_ALONE if source.lanes == 1 else _LONG_TOGETHER)
 
 
-def _translated(closed: ClosedJaxpr, lanes: int) -> Source:
+def _translated(closed: ClosedJaxpr, lanes: int, checked: bool) -> Source:
     try:
-        return program_source(closed, lanes)
+        return program_source(closed, lanes, checked=checked)
     except Unsupported:
         raise
     except Exception as error:  # whatever is wrong, XLA can compute the program

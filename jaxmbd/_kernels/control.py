@@ -199,4 +199,9 @@ def _cond(e: Emitter, op: Op) -> None:
         e.define(out, result)
 
 
-RULES: dict[str, Rule] = {"scan": _scan, "while": _while, "cond": _cond}
+def _failed(e: Emitter, op: Op) -> None:
+    number = e.show(e.number(op.ins[0]))
+    e.line(f"if (failed == 0) failed = {op.params['first']} + (int){number};")
+
+
+RULES: dict[str, Rule] = {"scan": _scan, "while": _while, "cond": _cond, "failed": _failed}

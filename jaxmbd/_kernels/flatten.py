@@ -5,6 +5,7 @@ without changing, is computed once. Short loops are written out. Operations that
 disguise are replaced, so that few remain.
 """
 
+import inspect
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -38,10 +39,11 @@ _KEPT = (
 _KINDS = "biuf"
 
 
-def flattened(program: ClosedJaxpr, unrolled: int) -> Block:
+def flattened(program: ClosedJaxpr, unrolled: int, checks: list[str] | None) -> Block:
     """The program in the intermediate form. Loops of up to `unrolled` operations on numbers are
-    written out."""
-    flattener = _Flattener(unrolled)
+    written out. The messages of errors that it raises are added to `checks`; without this list an
+    error makes numbers NaN."""
+    flattener = _Flattener(unrolled, checks)
     top = flattener.block
     top.add_params([_aval(v) for v in program.jaxpr.invars])
     top.results = flattener.run(program, list(top.params))
@@ -66,8 +68,8 @@ def _aval(v: Any) -> _Aval:
 
 
 class _Flattener:
-    def __init__(self, unrolled: int):
-        self.block, self.unrolled = Block(), unrolled
+    def __init__(self, unrolled: int, checks: list[str] | None):
+        self.block, self.unrolled, self.checks = Block(), unrolled, checks
         self.works: dict[Jaxpr, int] = {}
 
     # --- programs
@@ -224,15 +226,22 @@ class _Flattener:
         return [Const(np.int32(equation.params["platforms"].index(None)))]
 
     def _pure_callback(self, equation, ins):
-        # Equinox raises by a callback, and a kernel cannot raise: numbers become NaN instead.
-        # Others have none, and a failure would pass unnoticed.
-        fn = getattr(equation.params["callback"], "callback_func", None)
+        # Equinox raises by a callback, in a branch, and a kernel cannot raise.
+        fn: Any = getattr(equation.params["callback"], "callback_func", None)
         if not getattr(fn, "__module__", "").startswith("equinox."):
             raise Unsupported("pure_callback, by which it calls Python")
         avals = list(map(_aval, equation.outvars))
-        if any(a.dtype.kind != "f" for a in avals):
+        if self.checks is not None:
+            # Its last operand tells which of its messages it is.
+            messages = inspect.getclosurevars(fn).nonlocals.get("msgs", ("A check failed.",))
+            self.block.ops.append(Op("failed", {"first": len(self.checks) + 1}, ins[-1:]))
+            self.checks += messages
+        elif any(a.dtype.kind != "f" for a in avals):
+            # Others have no NaN, and a failure would pass unnoticed.
             raise Unsupported("errors that it raises by pure_callback: use `throw=False`")
-        return [Const(np.full(a.shape, np.nan, a.dtype)) for a in avals]
+        return [
+            Const(np.full(a.shape, np.nan if a.dtype.kind == "f" else 0, a.dtype)) for a in avals
+        ]
 
     def _square(self, equation, ins):
         return [self.elementwise("mul", ins[0], ins[0])]

@@ -9,6 +9,8 @@ there are no calls, and
 - `while`: operands are the carry; the first block is the condition, the second the body.
 - `cond`: the operand is the index, the blocks are the branches, without parameters.
 - `reduce`: the block combines two numbers.
+- `failed`: has no result. An error is raised in this branch; the operand is added to `first`, the
+  number of its first message.
 
 Blocks read the variables of the blocks around them.
 """
@@ -119,6 +121,8 @@ def _needed(top: Block) -> set[Any]:
         elif op.name == "cond":
             waiting.append(op.ins[0])
             waiting.extend(block.results[k] for block in op.blocks)
+            failed = (y for block in op.blocks for y in block.ops if not y.outs)
+            waiting.extend(i for y in failed for i in y.ins)
         else:
             waiting.extend(op.ins)
             waiting.extend(x for block in op.blocks for x in block.results)
@@ -146,7 +150,7 @@ def _prune(block: Block, needed: set[Any]) -> None:
                 op.params["carry"] = sum(carried)
         else:
             keep = [x in needed for x in op.outs]
-            if not any(keep):
+            if op.outs and not any(keep):
                 continue
             if op.name == "cond":
                 op.outs = _picked(op.outs, keep)

@@ -34,9 +34,11 @@ class Source:
       alone, n = 1 and s = 0.
 
     `inputs` and `outputs` are types and shapes in the order of the leaves. Keys of random numbers
-    are their data, two `uint32` along a last axis. The body needs `<math.h>` and `<string.h>`,
-    contains no other function, and no macro. For more than about 20 000 lines, nvcc's fast
-    compilation (`--Ofast-compile=min`) is not only faster: without it registers are given up.
+    are their data, two `uint32` along a last axis. If there are `checks`, messages of errors, the
+    last output is the number of the first one that is raised, counted from 1, or 0. The body needs
+    `<math.h>` and `<string.h>`, contains no other function, and no macro. For more than about
+    20 000 lines, nvcc's fast compilation (`--Ofast-compile=min`) is not only faster: without it
+    registers are given up.
     """
 
     text: str
@@ -45,13 +47,19 @@ class Source:
     scratch: int
     arena: int
     lanes: int
+    checks: tuple[str, ...] = ()
 
 
 def program_source(
-    program: ClosedJaxpr, lanes: int = 1, small: int | None = None, unrolled: int | None = None
+    program: ClosedJaxpr,
+    lanes: int = 1,
+    small: int | None = None,
+    unrolled: int | None = None,
+    checked: bool = False,
 ) -> Source:
     """The source of a program, in which `lanes` threads share a sample. Raises `Unsupported` if it
-    holds something that is not known.
+    holds something that is not known. If it is `checked`, errors are told; else they make numbers
+    NaN, and are not supported where they guard others.
 
     `small` is the most entries of an array whose entries become variables of their own, `unrolled`
     the most operations of a loop that is written out. By default one thread for a sample keeps
@@ -59,18 +67,22 @@ def program_source(
     """
     if lanes == 1 and small is None and unrolled is None:
         try:
-            return _written(program, Options(small=2048, longest=_LONGEST), 10_000)
+            return _written(program, Options(small=2048, longest=_LONGEST), 10_000, checked)
         except TooLong:
             pass
     small = (4 if lanes > 1 else 8) if small is None else small
     # A device reserves local memory for all threads that it can hold, so threads get little of it.
     local = 4096 if lanes > 1 else 1024
-    return _written(program, Options(small=small, local=local, lanes=lanes), unrolled or 0)
+    options = Options(small=small, local=local, lanes=lanes)
+    return _written(program, options, unrolled or 0, checked)
 
 
-def _written(program: ClosedJaxpr, options: Options, unrolled: int) -> Source:
-    top = flattened(program, unrolled)
+def _written(program: ClosedJaxpr, options: Options, unrolled: int, checked: bool) -> Source:
+    checks: list[str] | None = [] if checked else None
+    top = flattened(program, unrolled, checks)
     e = Emitter(options, _RULES)
+    if checks:
+        e.definitions.append("int failed = 0;")
     for k, x in enumerate(top.params):
         name = f"in{k}"
         if is_key(program.in_avals[k].dtype):
@@ -87,6 +99,8 @@ def _written(program: ClosedJaxpr, options: Options, unrolled: int) -> Source:
             name = f"key_{name}"
         buffer = Buffer(f"{name}[{{}}]", x.dtype, math.prod(x.shape))
         e.store(packed(buffer, x.shape), e.value(x))
+    if checks:
+        e.line(f"out{len(top.results)}[0] = failed;")
     body = "\n".join(e.lines)
     pools = dict(e.pools)
     scratch, arena = (pools.pop(name).size if name in pools else 0 for name in ("scratch", "arena"))
@@ -95,7 +109,9 @@ def _written(program: ClosedJaxpr, options: Options, unrolled: int) -> Source:
     text = "\n".join(filter(None, [special_numbers(written), helpers(written), *local, written]))
     inputs = tuple(map(_described, program.in_avals))
     outputs = tuple(map(_described, program.out_avals))
-    return Source(text + "\n", inputs, outputs, scratch, arena, options.lanes)
+    if checks:
+        outputs = *outputs, (np.dtype(np.int32), ())
+    return Source(text + "\n", inputs, outputs, scratch, arena, options.lanes, tuple(checks or ()))
 
 
 def _described(aval) -> tuple[np.dtype, tuple[int, ...]]:

@@ -7,8 +7,9 @@ from collections.abc import Callable
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jax.core import eval_jaxpr
-from jax.extend.core import ClosedJaxpr
+from jax.core import ShapedArray, eval_jaxpr
+from jax.extend.core import ClosedJaxpr, Primitive
+from jax.interpreters import ad, batching, mlir
 
 from .._compiler import is_concrete
 from .._inputs import checked
@@ -28,16 +29,19 @@ def kernel(fn: Callable, *, on_cpu: bool = False) -> Callable:
     solver. `run` needs no such mark. It works in any `jax.jit`, in scans and on several devices.
     Without `vmap`, and on CPUs, nothing changes.
 
-    Reverse derivatives of the batch are a kernel of their own, which computes the function again
-    from its operands: `jax.checkpoint` around it saves nothing more. There are none in forward
-    mode; take those within `fn`.
+    Derivatives of the batch, in both modes, are a kernel of their own, which computes the function
+    again from its operands: `jax.checkpoint` around it saves nothing more. There are no second
+    derivatives; take those within `fn`.
+
+    Errors that `fn` raises in compiled code, such as those of simulations without `throw=False`,
+    are raised after the kernel, if some sample has one.
 
     **Arguments:**
 
     - `fn`: any function of pytrees, also with random keys. It may close over arrays, such as the
       weights of a policy, and have derivatives by them. If it can be no kernel, because it contains
-      an operation that is not known or raises errors in compiled code, a warning says so and XLA
-      computes it, slower than without the mark.
+      an operation that is not known, a warning says so and XLA computes it, slower than without the
+      mark.
     - `on_cpu`: make a kernel on CPUs too, for tests. Nothing gets faster there.
 
     **Returns:** a function of the same arguments. Without the package warp-lang it warns and is
@@ -63,9 +67,14 @@ def kernel(fn: Callable, *, on_cpu: bool = False) -> Callable:
         # As on a CPU: in a kernel loops cost no more than their arithmetic.
         with jax.default_device(jax.local_devices(backend="cpu")[0]):
             closed, shapes = jax.make_jaxpr(on_leaves, return_shape=True)(*leaves)
+        if closed.effects:
+            _warn(f"kernels do not know effects of JAX: {', '.join(map(str, closed.effects))}")
+            return fn(*operands)
         # What `fn` closes over becomes an operand if it is traced: it may belong to the batch.
-        traced = [x for x in closed.consts if not is_concrete(x)]
-        out = _vmapped(closed, len(traced))(*traced, *leaves)
+        inputs = [*(x for x in closed.consts if not is_concrete(x)), *leaves]
+        of_one = dict(size=None, batched=(False,) * len(inputs))
+        of_one |= dict(summed=(False,) * len(closed.out_avals), along=())
+        out = _marked.bind(*inputs, program=_Program(closed), kind="values", **of_one)
         return jax.tree.unflatten(jax.tree.structure(shapes), out)
 
     return called
@@ -76,67 +85,171 @@ def _device():
     return jax.local_devices()[0] if device is None or isinstance(device, str) else device
 
 
-def _vmapped(closed: ClosedJaxpr, count: int) -> Callable:
-    """A program on its traced constants, of which there are `count`, and its operands, with rules
-    for batches and for derivatives in reverse mode."""
-    traced = [
-        v for v, x in zip(closed.jaxpr.constvars, closed.consts, strict=True) if not is_concrete(x)
+class _Program:
+    """A program of one sample, on its traced constants and its operands, and its derivatives. Both
+    kinds of derivatives have more operands, in which they are linear: tangents of the inputs at the
+    places `along`, or cotangents of the outputs that are numbers with derivatives."""
+
+    def __init__(self, closed: ClosedJaxpr):
+        variables = zip(closed.jaxpr.constvars, closed.consts, strict=True)
+        constants = [v for v, x in variables if not is_concrete(x)]
+        self.closed, self.count = closed, len(constants)
+        self.inputs = [v.aval for v in (*constants, *closed.jaxpr.invars)]
+        self.outputs = list(closed.out_avals)
+        self.moving = [k for k, aval in enumerate(self.outputs) if _is_differentiable(aval)]
+
+    def values(self, along, *inputs):
+        del along
+        traced = iter(inputs[: self.count])
+        consts = [x if is_concrete(x) else next(traced) for x in self.closed.consts]
+        return eval_jaxpr(self.closed.jaxpr, consts, *inputs[self.count :])
+
+    def tangents(self, along, *operands):
+        fn, at, moved = self.by(along, *operands)
+        return jax.jvp(fn, at, moved)[1]
+
+    def cotangents(self, along, *operands):
+        fn, at, pulled = self.by(along, *operands)
+        return list(jax.vjp(fn, *at)[1](pulled))
+
+    def by(self, along, *operands):
+        """The outputs with derivatives as a function of the inputs at `along`, these inputs, and
+        the further operands."""
+        inputs, linear = operands[: len(self.inputs)], operands[len(self.inputs) :]
+
+        def fn(*moved):
+            all_inputs = list(inputs)
+            for k, x in zip(along, moved, strict=True):
+                all_inputs[k] = x
+            found = self.values(along, *all_inputs)
+            return [found[k] for k in self.moving]
+
+        return fn, [inputs[k] for k in along], list(linear)
+
+    def results(self, kind: str, along) -> list:
+        """Shapes and types."""
+        if kind == "values":
+            return self.outputs
+        if kind == "tangents":
+            return [self.outputs[k] for k in self.moving]
+        return [self.inputs[k] for k in along]
+
+
+# `kind` of a program, for one sample or a batch of `size` samples. `batched` tells which operands
+# have an axis of samples, which is the first, and `summed` which results are sums over them.
+_marked = Primitive("marked")
+_marked.multiple_results = True
+
+_TRANSPOSED = {"tangents": "cotangents", "cotangents": "tangents"}
+
+
+def _computed(*operands, program, kind, along, size, batched, summed):
+    fn = functools.partial(getattr(program, kind), along)
+    if size is None:
+        return fn(*operands)
+    of_one = [
+        jax.ShapeDtypeStruct(x.shape[1:] if b else x.shape, x.dtype)
+        for x, b in zip(operands, batched, strict=True)
     ]
-    of_inputs = [_is_differentiable(v.aval) for v in (*traced, *closed.jaxpr.invars)]
-    of_outputs = [_is_differentiable(aval) for aval in closed.out_avals]
-    known = [x if is_concrete(x) else None for x in closed.consts]
-
-    def program(*inputs):
-        constants = iter(inputs[:count])
-        consts = [next(constants) if x is None else x for x in known]
-        return eval_jaxpr(closed.jaxpr, consts, *inputs[count:])
-
-    def backward(inputs, cotangents):
-        def differentiable(*moving):
-            out = program(*_merged(of_inputs, moving, inputs))
-            return _chosen(of_outputs, out)
-
-        _, pull = jax.vjp(differentiable, *_chosen(of_inputs, inputs))
-        return list(pull(cotangents))
-
-    values, derivatives = _in_batches(program), _in_batches(backward)
-    differentiated = jax.custom_vjp(values)
-
-    def rule(inputs, cotangents):
-        found = derivatives(inputs, _chosen(of_outputs, cotangents))
-        return tuple(_merged(of_inputs, found, [None] * len(inputs)))
-
-    differentiated.defvjp(lambda *inputs: (values(*inputs), inputs), rule)
-    return differentiated
+    shared = [not b for b in batched]
+    devices = jax.local_devices(backend=_device().platform)
+    made = kernel_or_reason(fn, of_one, shared, size, devices, checked=True)
+    if isinstance(made, str):
+        _warn(made)
+        out = jax.vmap(fn, [0 if b else None for b in batched], axis_size=size)(*operands)
+    else:
+        out = made(size, *operands)
+    return [jnp.sum(x, axis=0) if s else x for x, s in zip(out, summed, strict=True)]
 
 
-def _in_batches(fn: Callable) -> Callable:
-    """`fn`, whose batches are kernels."""
-    batched = jax.custom_batching.custom_vmap(fn)
+def _shapes(*operands, program, kind, along, size, batched, summed):
+    del operands, batched
+    samples = () if size is None else (size,)
+    results = zip(program.results(kind, along), summed, strict=True)
+    return [ShapedArray(x.shape if s else (*samples, *x.shape), x.dtype) for x, s in results]
 
-    @batched.def_vmap
-    def rule(size, is_batched, *operands):
-        leaves, structure = jax.tree.flatten(operands)
-        shared = [not x for x in jax.tree.leaves(is_batched)]
-        of_one = [
-            jax.ShapeDtypeStruct(x.shape if s else x.shape[1:], x.dtype)
-            for x, s in zip(leaves, shared, strict=True)
-        ]
 
-        def on_leaves(*leaves):
-            return fn(*jax.tree.unflatten(structure, leaves))
+def _batched(operands, dims, *, program, kind, along, size, batched, summed):
+    (n,) = {x.shape[d] for x, d in zip(operands, dims, strict=True) if d is not None}
+    params = dict(program=program, kind=kind, along=along, summed=(False,) * len(summed))
+    flags = tuple(d is not None for d in dims)
+    leading = [
+        x if d is None else jnp.moveaxis(x, d, 0) for x, d in zip(operands, dims, strict=True)
+    ]
+    if size is None:
+        out = _marked.bind(*leading, size=n, batched=flags, **params)
+        return out, [0] * len(out)
 
-        devices = jax.local_devices(backend=_device().platform)
-        made = kernel_or_reason(on_leaves, of_one, shared, size, devices)
-        if isinstance(made, str):
-            _warn(made)
-            axes = [None if s else 0 for s in shared]
-            out = jax.vmap(on_leaves, axes, axis_size=size)(*leaves)
-        else:
-            out = made(size, *leaves)
-        return out, jax.tree.map(lambda _: True, out)
+    # A batch of batches is a larger batch.
+    def joined(x, outer, inner):
+        if not (outer or inner):
+            return x
+        x = x if outer else x[None]
+        x = x if inner else x[:, None]
+        return jnp.broadcast_to(x, (n, size, *x.shape[2:])).reshape(n * size, *x.shape[2:])
 
-    return batched
+    together = map(joined, leading, flags, batched)
+    both = tuple(a or b for a, b in zip(flags, batched, strict=True))
+    out = _marked.bind(*together, size=n * size, batched=both, **params)
+    out = [x.reshape(n, size, *x.shape[1:]) for x in out]
+    return [jnp.sum(x, axis=1) if s else x for x, s in zip(out, summed, strict=True)], [0] * len(
+        out
+    )
+
+
+def _jvp(operands, tangents, *, program, kind, along, size, batched, summed):
+    params = dict(program=program, size=size)
+    out = _marked.bind(*operands, kind=kind, along=along, batched=batched, summed=summed, **params)
+    count = len(program.inputs)
+    moving = tuple(k for k in range(count) if type(tangents[k]) is not ad.Zero)
+    if kind != "values":
+        if moving:
+            raise NotImplementedError(
+                "Batches of a function that is marked by `mbd.rollout.kernel` have no second "
+                "derivatives. Take them within the function."
+            )
+        linear = map(ad.instantiate_zeros, tangents[count:])
+        params |= dict(kind=kind, along=along, batched=batched, summed=summed)
+        return out, _marked.bind(*operands[:count], *linear, **params)
+    moved = [ad.instantiate_zeros(tangents[k]) for k in moving]
+    flags = *batched, *(batched[k] for k in moving)
+    none = (False,) * len(program.moving)
+    params |= dict(kind="tangents", along=moving, batched=flags, summed=none)
+    found = iter(_marked.bind(*operands, *moved, **params))
+    return out, [
+        next(found) if k in program.moving else ad.Zero(jax.typeof(x).to_tangent_aval())
+        for k, x in enumerate(out)
+    ]
+
+
+def _transposed(cotangents, *operands, program, kind, along, size, batched, summed):
+    count = len(program.inputs)
+    pulled = map(ad.instantiate_zeros, cotangents)
+    found = _marked.bind(
+        *operands[:count],
+        *pulled,
+        program=program,
+        kind=_TRANSPOSED[kind],
+        along=along,
+        size=size,
+        batched=(*batched[:count], *(size is not None and not s for s in summed)),
+        summed=tuple(size is not None and not b for b in batched[count:]),
+    )
+    linear = zip(operands[count:], found, strict=True)
+    known = [None] * count
+    return [*known, *(x if ad.is_undefined_primal(at) else None for at, x in linear)]
+
+
+def _compiled(*operands, **params):
+    return jax.jit(functools.partial(_computed, **params))(*operands)
+
+
+_marked.def_impl(_compiled)
+_marked.def_abstract_eval(_shapes)
+ad.primitive_jvps[_marked] = _jvp
+ad.primitive_transposes[_marked] = _transposed
+batching.primitive_batchers[_marked] = _batched
+mlir.register_lowering(_marked, mlir.lower_fun(_computed, multiple_results=True))
 
 
 def _warn(reason: str) -> None:
@@ -145,12 +258,3 @@ def _warn(reason: str) -> None:
 
 def _is_differentiable(aval) -> bool:
     return jnp.issubdtype(aval.dtype, jnp.inexact)
-
-
-def _chosen(which, xs) -> list:
-    return [x for x, chosen in zip(xs, which, strict=True) if chosen]
-
-
-def _merged(which, chosen, others) -> list:
-    chosen = iter(chosen)
-    return [next(chosen) if w else x for x, w in zip(others, which, strict=True)]

@@ -1,5 +1,6 @@
 """A run by kernels is the same run. On CPUs Warp compiles the same sources as for GPUs."""
 
+import functools
 from unittest.mock import Mock
 
 import diffrax
@@ -190,10 +191,14 @@ def test_errors_are_no_kernels():
         run(raising, PULLS, kernel=True)
 
 
+def marked(fn):
+    return mbd.rollout.kernel(fn, on_cpu=True)
+
+
 @pytest.mark.slow
 def test_a_batch_in_a_program_of_the_users():
     """The step of an environment under `vmap` in a scan, with weights that it closes over, and
-    derivatives by the weights and the starts."""
+    derivatives by the weights and the starts, in both modes."""
     stepper = mbd.Stepper(chain(), mbd.VelocityImpulse())
     first = stepper.init(chain().state())
     states = jax.tree.map(lambda x: jnp.stack([x, x, x]), first)
@@ -211,9 +216,68 @@ def test_a_batch_in_a_program_of_the_users():
         return jnp.sum(last.q**2) + jnp.sum(seen)
 
     pushes = jr.normal(jr.key(1), (3, first.v.size))
-    mark = lambda step: mbd.rollout.kernel(step, on_cpu=True)  # noqa: E731
-    derived = lambda mark: jax.jit(  # noqa: E731
-        lambda w, x: jax.value_and_grad(lambda w, x: loss(w, x, mark), (0, 1))(w, x)
-    )(jnp.asarray(0.1), 0.1 * pushes)
-    for a, b in zip(*map(jax.tree.leaves, (derived(mark), derived(lambda step: step)))):
+
+    @functools.partial(jax.jit, static_argnums=0)
+    def derived(mark, weight, pushes):
+        value = lambda w, x: loss(w, x, mark)  # noqa: E731
+        along = jax.jvp(value, (weight, pushes), (jnp.ones_like(weight), pushes))[1]
+        return jax.value_and_grad(value, (0, 1))(weight, pushes), along
+
+    operands = jnp.asarray(0.1), 0.1 * pushes
+    for a, b in zip(*(jax.tree.leaves(derived(mark, *operands)) for mark in (marked, lambda f: f))):
         np.testing.assert_allclose(a, b, rtol=0, atol=1e-10 * np.max(np.abs(b)))
+
+
+@pytest.mark.slow
+def test_batches_of_batches_and_derivatives_of_samples():
+    """Batched by one operand, by both, twice, and around derivatives, which sum over samples what
+    they share. Numbers without derivatives pass."""
+
+    def fn(x, y, k):
+        return {"a": jnp.sin(x) * y.sum() * k, "k": k + 1}
+
+    x, y, k = jnp.array([0.3, 0.5, -1.0]), jnp.array([[2.0, 1.0], [0.5, 4.0]]), jnp.array(2)
+
+    @functools.partial(jax.jit, static_argnums=0)
+    def found(mark, x, y, k):
+        f = mark(fn)
+        each = jax.vmap(f, (0, None, None))
+        total = lambda x, y: jnp.sum(jax.vmap(lambda y: each(x, y, k)["a"])(y) ** 2)  # noqa: E731
+        of_one = lambda x, y: f(x, y, k)["a"]  # noqa: E731
+        return (
+            each(x, y[0], k),
+            jax.vmap(each, (None, 0, None))(x, y, k),
+            jax.vmap(jax.vmap(f, (0, None, None)), (None, 0, 0))(x, y, jnp.stack([k, k + 1])),
+            jax.grad(total, (0, 1))(x, y),
+            jax.jacfwd(total, (0, 1))(x, y),
+            jax.vmap(jax.grad(of_one, (0, 1)), (0, None))(x, y[0]),
+            jax.jacrev(lambda y: each(x, y, k)["a"])(y[0]),
+            f(x[0], y[0], k),
+        )
+
+    pairs = zip(*(jax.tree.leaves(found(mark, x, y, k)) for mark in (marked, lambda f: f)))
+    for a, b in pairs:
+        assert a.dtype == b.dtype
+        np.testing.assert_allclose(a, b, rtol=1e-14)
+    with pytest.raises(NotImplementedError, match="second derivatives"):
+        jax.jit(jax.hessian(lambda x: jnp.sum(jax.vmap(marked(jnp.sin))(x))))(x)
+
+
+@pytest.mark.slow
+def test_errors_of_marked_functions():
+    """Are raised with their message if some sample has one, from within loops and branches."""
+
+    def fn(x, n):
+        def turn(k, x):
+            x, _ = eqx.error_if((x, k), x > 3, "x is more than three")
+            return 1.5 * x
+
+        x = jax.lax.fori_loop(0, n, turn, x)
+        return eqx.branched_error_if(x, x < 0, n, ["below", "below after a turn"])
+
+    each = jax.jit(jax.vmap(marked(fn)))
+    starts = jnp.array([1.0, 1.0, 3.5]), jnp.array([1, 2, 0])
+    np.testing.assert_allclose(each(*starts), [1.5, 2.25, 3.5])
+    for last, message in ((3.1, "more than three"), (-1.0, "below after a turn")):
+        with pytest.raises(Exception, match=message):
+            jax.block_until_ready(each(starts[0].at[2].set(last), starts[1].at[2].set(1)))
