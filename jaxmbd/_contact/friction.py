@@ -46,13 +46,14 @@ class Cone(AbstractFriction):
     def project(self, t, radius, smoothing):
         square = jnp.sum(t * t)
         if smoothing is None:
-            largest = jnp.maximum(radius, _root(square))
+            size = _root(square)
+            largest = jnp.where(size > radius, size, radius)
         else:
             # The smoothed maximum is above both.
             size = _root(square + smoothing**2)
             largest = (radius + size + _root((radius - size) ** 2 + 4 * smoothing**2)) / 2
-        # Where both are 0, the contact has no friction, and any divisor will do. Where only the
-        # tangential impulse is 0, the ratio is 1: such a contact sticks, in its derivative too.
+        # Where both are 0, the contact has no friction, and any divisor will do. Where they are
+        # equal otherwise, the ratio is 1: such a contact sticks, in its derivative too.
         return t * (radius / jnp.where(largest > 0, largest, 1.0))
 
     def support(self, z):
@@ -61,6 +62,13 @@ class Cone(AbstractFriction):
     def facets(self, k):
         del k
         return None
+
+
+def _clipped(x: Float[Array, "..."], most: Scalar) -> Float[Array, "..."]:
+    """Return x between -most and most, of which `most` >= 0. The derivative is that of x at both
+    ends, and 0 between ends that coincide."""
+    inside = (jnp.abs(x) <= most) & (most > 0)
+    return jnp.where(inside, x, jnp.sign(x) * most)
 
 
 def _root(square: Scalar) -> Scalar:
@@ -95,17 +103,17 @@ class Pyramid(AbstractFriction):
     def project(self, t, radius, smoothing):
         del smoothing
         if t.shape[0] == 1:
-            return jnp.clip(t, -radius, radius)
+            return _clipped(t, radius)
         # Find the edge in whose sector t lies, project on its line, then clip to its ends.
         normals, reach, half = self._polygon()
         normals = jnp.asarray(normals, t.dtype)
         along = normals[:, 0] * t[0] + normals[:, 1] * t[1]
         n = normals[jnp.argmax(along)]
-        beyond = jnp.maximum(jnp.max(along) - reach * radius, 0.0)
         side = jnp.stack([-n[1], n[0]])
         offset = side[0] * t[0] + side[1] * t[1]
-        on_edge = reach * radius * n + jnp.clip(offset, -half * radius, half * radius) * side
-        return jnp.where(beyond > 0, on_edge, t)
+        on_edge = reach * radius * n + _clipped(offset, half * radius) * side
+        inside = (jnp.max(along) <= reach * radius) & (radius > 0)
+        return jnp.where(inside, t, on_edge)
 
     def support(self, z):
         if z.shape[0] == 1:

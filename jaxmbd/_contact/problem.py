@@ -156,9 +156,11 @@ def held_directions(S: Float[Array, "k k"]) -> Float[Array, "k k"]:
 
 
 def _positive_part(x, smoothing):
+    # A contact without load that does not move is open, in its derivative too: half of each side,
+    # as `jnp.maximum` has it, would be the derivative on neither.
+    positive = jnp.where(x <= 0, 0.0, x)
     if smoothing is None:
-        return jnp.maximum(x, 0.0)
+        return positive
     square = x * x + 4 * smoothing**2
     root = jnp.sqrt(jnp.where(square > 0, square, 1.0))
-    # Without smoothing this is exactly max(x, 0), with derivative 1 or 0.
-    return jnp.where(smoothing > 0, (x + root) / 2, jnp.maximum(x, 0.0))
+    return jnp.where(smoothing > 0, (x + root) / 2, positive)

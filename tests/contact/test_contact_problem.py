@@ -265,6 +265,17 @@ def test_contacts_at_rest_without_tangential_impulse_stick(friction):
     np.testing.assert_allclose(slope(np.zeros(2)), np.eye(2), atol=1e-15)
 
 
+@pytest.mark.parametrize("friction", [Cone(), Pyramid(4)], ids=str)
+@pytest.mark.parametrize("k", [1, 2])
+def test_contacts_between_two_states_have_the_derivative_of_one(friction, k):
+    """At the limit of friction they stick, and without load or slip they are open."""
+    groups = Groups((k,), (friction,))
+    slope = jax.jit(jax.jacfwd(lambda y: groups.project(y, jnp.asarray([0.5]), None)))
+    edge = np.array([2.0, 1.0, 0.0])[: 1 + k]
+    np.testing.assert_allclose(slope(edge), np.eye(1 + k), atol=1e-15)
+    np.testing.assert_array_equal(slope(np.zeros(1 + k)), 0.0)
+
+
 def test_smoothing_follows_the_central_path():
     """lam_n z_n = s^2 / S_nn, and Coulomb's law within O(s)."""
     s, b = 1e-3, np.array([-1.0, 0.5, 0.2])

@@ -237,6 +237,19 @@ def degenerate_poses():
     return Pose(places, turns / np.linalg.norm(turns, axis=1, keepdims=True))
 
 
+def test_derivatives_over_a_border_are_those_of_one_side():
+    """A sphere over the border between a face and an edge of a box, and over the end of a capsule:
+    on one side the normal stays, on the other one it turns."""
+    for name, place in (("Box-Sphere", (0.5, 0.0, 0.9)), ("Capsule-Sphere", (0.8, 0.0, 0.6))):
+        (a, b), along = pairs.PAIRS[name], np.array([name == "Box-Sphere", 0.0, name[0] == "C"])
+        center = pairs.placed(np.tile(place, (pairs.COUNT, 1)))
+        args = pairs.many(a), pairs.placed(np.zeros((pairs.COUNT, 3))), pairs.many(b), center
+        still = jax.tree.map(np.zeros_like, args)
+        tangents = (*still[:3], Pose(still[3].position + along, still[3].orientation))
+        found = pairs.derived(*args, tangents=tangents)
+        np.testing.assert_allclose(found.rates.normal, 0.0, atol=1e-12)
+
+
 SINGLE = [
     (name, "float32")
     for name in (

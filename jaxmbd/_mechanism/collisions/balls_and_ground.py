@@ -7,7 +7,16 @@ from jaxtyping import Array, Float
 from ..._coordinates import cross, dot
 from ..pose import Pose
 from ..relative import z_axis
-from ..shapes import AbstractConvexShape, Capsule, Cylinder, Disc, HalfSpace, HeightField, Sphere
+from ..shapes import (
+    AbstractConvexShape,
+    Capsule,
+    Cylinder,
+    Disc,
+    HalfSpace,
+    HeightField,
+    Sphere,
+    clamped,
+)
 from .base import ContactPoints, perpendicular, sign, stacked, unit, z_direction
 
 
@@ -62,7 +71,7 @@ def capsule_sphere(a: Capsule, pose_a: Pose, b: Sphere, pose_b: Pose) -> Contact
     """One point, at the point of the segment nearest to the centre. If the centre is on the
     segment, the normal is perpendicular to it."""
     u = z_axis(pose_a)
-    s = jnp.clip(dot(u, pose_b.position - pose_a.position), -a.half_length, a.half_length)
+    s = clamped(dot(u, pose_b.position - pose_a.position), a.half_length)
     nearest = pose_a.position + s * u
     return stacked(_balls(nearest, a.radius, pose_b.position, b.radius, perpendicular(u)))
 
@@ -78,13 +87,13 @@ def capsule_capsule(a: Capsule, pose_a: Pose, b: Capsule, pose_b: Pose) -> Conta
     sin2, along, du, dv = dot(across, across), dot(u, v), dot(d, u), dot(d, v)
     # The ends of the part of a that is beside b; they are equal if there is none.
     reach = jnp.abs(along) * b.half_length
-    low, high = jnp.clip(jnp.stack([du - reach, du + reach]), -a.half_length, a.half_length)
+    low, high = clamped(jnp.stack([du - reach, du + reach]), a.half_length)
 
     def nearest_on_b(s):
-        return jnp.clip(s * along - dv, -b.half_length, b.half_length)
+        return clamped(s * along - dv, b.half_length)
 
     def nearest_on_a(t):
-        return jnp.clip(du + t * along, -a.half_length, a.half_length)
+        return clamped(du + t * along, a.half_length)
 
     def ball_pair(s, t):
         on_a, on_b = pose_a.position + s * u, pose_b.position + t * v
@@ -95,7 +104,7 @@ def capsule_capsule(a: Capsule, pose_a: Pose, b: Capsule, pose_b: Pose) -> Conta
     fallback = crossing
     # The nearest points of the lines, clipped in turn, since clipping one moves the other.
     s = (du - along * dv) / jnp.where(parallel, 1.0, sin2)
-    s = jnp.where(parallel, low, jnp.clip(s, -a.half_length, a.half_length))
+    s = jnp.where(parallel, low, clamped(s, a.half_length))
     t = nearest_on_b(s)
     s = nearest_on_a(t)
     s = jnp.where(parallel, low, s)

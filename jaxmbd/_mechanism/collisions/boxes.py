@@ -9,7 +9,7 @@ from ..._compiler import materialise, tree_where
 from ..._coordinates import components, cross, dot
 from ..pose import Pose
 from ..relative import z_axis
-from ..shapes import Box, Capsule, Sphere
+from ..shapes import Box, Capsule, Sphere, clamped, clipped
 from .base import (
     ContactPoints,
     axes,
@@ -93,7 +93,7 @@ def _signed_distance(
     h: Float[Array, "3"], x: Float[Array, "3"]
 ) -> tuple[Float[Array, ""], Float[Array, "3"]]:
     """The signed distance of a point from a box, negative inside, and its gradient."""
-    d = x - jnp.clip(x, -h, h)
+    d = x - clamped(x, h)
     inside = dot(d, d) <= jnp.finfo(d.dtype).eps ** 4
     distance, normal = unit(d, x_direction(d))
     over = sign(x) * x - h
@@ -111,9 +111,9 @@ def _nearest_on_segment(h, p, u, half) -> Float[Array, ""]:
     breaks = jnp.concatenate([(-h - p) / safe, (h - p) / safe])
     breaks = jnp.where(jnp.concatenate([jnp.abs(u), jnp.abs(u)]) > eps, breaks, 0.0)
     ends = jnp.stack([-half, half])
-    breaks = jnp.concatenate([jnp.clip(breaks, -half, half), ends])
+    breaks = jnp.concatenate([clamped(breaks, half), ends])
     x = p[None] + breaks[:, None] * u[None]
-    over = x - jnp.clip(x, -h[None], h[None])
+    over = x - clamped(x, h[None])
     slope = jnp.sum(over * u[None], axis=1)  # half the derivative of the squared distance
     falling = slope < -10 * eps * jnp.max(h)
     # The last break before the root and the first one after it, between which the slope is linear.
@@ -131,7 +131,7 @@ def _least_overlap(h, p, u, half):
     """The signed distance (negative) of a segment that enters the box, the normal, the s of the
     contact, and the normal of the face of least overlap."""
     size = jnp.max(h)
-    faces = sign(p) * p - jnp.abs(u) * half - h
+    faces = sign(p) * p - sign(u) * u * half - h
     identity = jnp.eye(3, dtype=h.dtype)
     across = jnp.stack([cross(e, u) for e in identity])
     length2 = jnp.sum(across * across, axis=1)
@@ -146,12 +146,12 @@ def _least_overlap(h, p, u, half):
     s_face = -half * sign(dot(toward, u))
     # Move s to the part of the segment above the face. This affects the position only.
     low, high = _above(h, p, u, half, jnp.zeros_like(half), face > 0)
-    s_face = jnp.clip(s_face, low, high)
+    s_face = clipped(s_face, low, high)
 
     m = mixed(edge * sign(offsets), across)
     corner = sign(m) * h
     w = cross(m, edge)
-    s_edge = jnp.clip(dot(w, corner - p) / nonzero(dot(w, u), 1e-4), -half, half)
+    s_edge = clamped(dot(w, corner - p) / nonzero(dot(w, u), 1e-4), half)
     of_edge, of_face = dot(edge, edges), dot(face, faces)
     use_edge = of_edge > of_face + 1e-6 * size
     return (*tree_where(use_edge, (of_edge, m, s_edge), (of_face, toward, s_face)), toward)
@@ -163,14 +163,14 @@ def _above(h, p, u, half, s, free) -> Float[Array, "2"]:
     eps = jnp.finfo(p.dtype).eps
     here = jnp.abs(p + s * u)
     between = lax.stop_gradient(here) <= h * (1 + 100 * eps)
-    bound = jnp.maximum(h, here)
+    bound = jnp.where(here > h, here, h)
     limited = between & ~free & (jnp.abs(u) > eps)
     inverse = 1 / jnp.where(limited, u, 1.0)
     one, other = (-bound - p) * inverse, (bound - p) * inverse
     lows = jnp.where(limited, jnp.where(one < other, one, other), -half)
     highs = jnp.where(limited, jnp.where(one < other, other, one), half)
     low, high = largest(lows), -largest(-highs)
-    return jnp.clip(jnp.stack([low, high]), -half, half)
+    return clamped(jnp.stack([low, high]), half)
 
 
 _POINTS = 8
@@ -256,7 +256,7 @@ def _edges(A, ha, B, hb, origin, d) -> tuple[Array, Array, Array]:
     w = cross(normal, v)
     s = dot(on_b - on_a, w) / nonzero(dot(u, w), 1e-4)
     reach = jnp.sum(edge_a * ha)
-    s = jnp.clip(s, -reach, reach)
+    s = clamped(s, reach)
     return gap, normal, origin + on_a + s * u + gap / 2 * normal
 
 
@@ -285,7 +285,7 @@ def _faces(axes1, h1, chosen, axes2, h2, origin, d) -> ContactPoints:
     # Without a common polygon, take the corner of box 2 nearest to the plane of the face.
     toward = jnp.sum(axes2 * ez[None], axis=1)
     x, y, z = local(d - mixed(sign(toward) * h2, axes2))
-    corner = jnp.stack([jnp.clip(x, -hx, hx), jnp.clip(y, -hy, hy), z])
+    corner = jnp.stack([clamped(x, hx), clamped(y, hy), z])
     alone = ~jnp.any(present)
     points = jnp.where(alone, corner[None], points)
     present = present | (alone & (jnp.arange(points.shape[0]) == 0))
@@ -334,8 +334,8 @@ def _common_polygon(
     enter = jnp.where(runs, jnp.where(one < other, one, other), 0.0)
     leave = jnp.where(runs, jnp.where(one < other, other, one), 1.0)
     within = jnp.all(runs | (jnp.abs(start) <= limits), axis=1)
-    enter = jnp.clip(jax.vmap(largest)(enter), 0.0, 1.0)
-    leave = jnp.clip(-jax.vmap(largest)(-leave), 0.0, 1.0)
+    enter = clipped(jax.vmap(largest)(enter), 0.0, 1.0)
+    leave = clipped(-jax.vmap(largest)(-leave), 0.0, 1.0)
     small = jnp.finfo(center.dtype).eps ** 0.5
     crosses = within & (enter <= leave)
     exits = crosses & (leave < 1 - small) & (leave - enter > small)

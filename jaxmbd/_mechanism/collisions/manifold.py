@@ -6,7 +6,7 @@ from jax import lax
 from jaxtyping import Array, Bool, Float
 
 from ..._coordinates import components, cross
-from ..shapes import Face
+from ..shapes import Face, clipped
 from .base import ContactPoints, mixed, nonzero, one_hot_of_largest, perpendicular
 
 _POINTS = 8
@@ -104,11 +104,11 @@ def _beneath(
     along, from_corner = _edges(face), p[None] - face
     length2 = _dot2(along, along)
     s = _dot2(from_corner, along) / nonzero(length2, near * near)
-    clipped = jnp.clip(s, 0.0, 1.0)
-    on_edges = face + clipped[:, None] * along
+    on_edge = clipped(s, 0.0, 1.0)
+    on_edges = face + on_edge[:, None] * along
     d = on_edges - p[None]
     edge = one_hot_of_largest(-_dot2(d, d))
-    beside = jnp.any((edge > 0) & (s == clipped))
+    beside = jnp.any((edge > 0) & (s == on_edge))
 
     # The plane of the face, from its area vector (Newell's method).
     center = jnp.mean(face, axis=0)

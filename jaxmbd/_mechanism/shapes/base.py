@@ -1,7 +1,7 @@
 """What contact asks of shapes."""
 
 import abc
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
@@ -58,9 +58,14 @@ class AbstractConvexShape(AbstractShape):
 
 
 def clamped(x: Array, limit: Array) -> Array:
-    """x clipped to [-`limit`, `limit`]. Its derivative is that of x within the limits and at them,
-    and that of +-`limit` beyond. `jnp.clip` takes half of each at the limits."""
-    return jnp.where(x > limit, limit, jnp.where(x < -limit, -limit, x))
+    """x clipped to [-`limit`, `limit`]."""
+    return clipped(x, -limit, limit)
+
+
+def clipped(x: Array, low: Any, high: Any) -> Array:
+    """x clipped to [`low`, `high`]. Its derivative is that of x within the limits and at them, and
+    that of a limit beyond. `jnp.clip` takes half of each at the limits."""
+    return jnp.where(x > high, high, jnp.where(x < low, low, x))
 
 
 def farthest(points: Float[Array, "points 3"], d: Float[Array, "3"]) -> Float[Array, "3"]:

@@ -244,7 +244,7 @@ def normal_law(
     """Return the law of a step, from normal velocities at its start and without contact
     impulses."""
     law, gap = contacts.law, contacts.gap
-    normal = bouncing(contacts, jnp.maximum(gap, 0.0) / h, before, gap + h * free < 0)
+    normal = bouncing(contacts, lift(gap) / h, before, gap + h * free < 0)
     if law.stiffness is None:
         return normal
     flexibility = 1 / law.stiffness
@@ -254,6 +254,19 @@ def normal_law(
         bias=jnp.where(pressed, gap / (h + relaxation), normal.bias),
         compliance=jnp.broadcast_to(flexibility / (h * (h + relaxation)), gap.shape),
     )
+
+
+def lift(gap: Float[Array, " contacts"]) -> Float[Array, " contacts"]:
+    """Return the part of the gaps that a step may close. Of contacts that touch it is the gap with
+    its derivative, whichever sign rounding gives it."""
+    return jnp.where(gap < -_SLOP, 0.0, gap)
+
+
+def as_overlap(gap: Float[Array, " contacts"]) -> Float[Array, " contacts"]:
+    """Return the gaps of contacts that touch as overlaps that are just large enough to be removed.
+    They have the derivatives of the gaps."""
+    value = jax.lax.stop_gradient(gap)
+    return jnp.minimum(value, -2 * _SLOP) + (gap - value)
 
 
 def is_compliant(contacts: ContactRows) -> Bool[Array, " contacts"]:

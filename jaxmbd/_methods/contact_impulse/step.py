@@ -38,10 +38,12 @@ from .problems import (
     Given,
     Normal,
     Resolved,
+    as_overlap,
     bouncing,
     coefficients,
     contact_groups,
     is_compliant,
+    lift,
     normal_law,
     overlaps,
 )
@@ -400,7 +402,10 @@ class ContactStep(eqx.Module):
         closed = resting | (touching & (hits | ~(flying | striking)))
         if contacts.dry:
             closed = closed | contacts.is_dry
-        lifted = jnp.where(hits, 0.0, jnp.maximum(contacts.gap, 0.0) / h)
+        # Contacts that begin to press without a strike: a gap between them, which rounding makes
+        # or which only derivatives see, is closed by a displacement, as an overlap is.
+        meeting = closed & touching & ~(resting | striking | last)
+        lifted = jnp.where(hits | meeting, 0.0, lift(contacts.gap) / h)
         bias = jnp.where(closed, lifted, 1.0)
         flow = bouncing(contacts, bias, before[:, 0], touching & ~resting & hits)
         step = normal_law(contacts, before[:, 0], contacts.velocities(v_free)[:, 0], h)
@@ -446,7 +451,9 @@ class ContactStep(eqx.Module):
             shift = jnp.where(turn.goes_on, shift, 0.0)
             move = path.displacement(s) + flown.back.displacement
             ahead = contacts.gap + contacts.J.rows(move)[:, 0] + s * contacts.drift[:, 0]
-            ahead = jnp.where((closed | last) & ~hits, ahead, 1.0)
+            meets = meeting & solved.pressed
+            ahead = jnp.where((closed | last) & (~hits | jnp.any(meets)), ahead, 1.0)
+            ahead = jnp.where(meets, as_overlap(ahead), ahead)
             told = (flown.hit, s, shift, _Move(move, v, reactions, share * solved.impulses))
             return told, ahead
 
