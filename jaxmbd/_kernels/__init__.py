@@ -4,7 +4,7 @@ XLA makes a kernel of each few operations, and passes what lies between them thr
 thread that computes a whole simulation of one sample keeps it.
 
 - `form.py`: the intermediate form; `flatten.py` makes it from a jaxpr, with `folding.py` (what is
-  known), `keys.py` (random numbers) and `sorting.py`.
+  known), `programs.py` (operations that are programs of others) and `keys.py` (random numbers).
 - `values.py`, `emitter.py`: arrays as variables, memory or recipes. `arrays.py`, `reductions.py`,
   `places.py`, `control.py` and `operations.py` know the operations.
 - `sharing.py`: threads that share a sample.

@@ -352,12 +352,6 @@ class Emitter:
         if isinstance(x, Var):
             self.left[x] = self.left.get(x, x.uses) - 1
 
-    def forget(self, xs: Sequence[Named]) -> None:
-        """Nobody has read these, since they are computed anew."""
-        for x in xs:
-            if isinstance(x, Var):
-                self.left.pop(x, None)
-
     def writable(self, x: Named) -> View | None:
         """Memory with the numbers of x that may be changed, or `None`. Others in it are saved."""
         value = self.value(x)

@@ -5,6 +5,7 @@ without changing, is computed once. Short loops are written out. Operations that
 disguise are replaced, so that few remain.
 """
 
+import functools
 import inspect
 import math
 from collections.abc import Callable, Sequence
@@ -16,10 +17,10 @@ from jax.extend.core import ClosedJaxpr, Jaxpr
 
 from .._lanes import call_of, equations_of, is_literal, opened, scan_parts, while_parts
 from . import keys
-from .folding import folded
+from .folding import folded, sorted_known
 from .form import Block, Const, Op, Value, Var, cleaned
 from .operations import is_elementwise
-from .sorting import sorted_along, sorted_known
+from .programs import PROGRAMS
 from .unsupported import Unsupported
 
 # Operations that only tell compilers or derivatives something, and return their operands.
@@ -32,8 +33,7 @@ _IDENTITIES = (
 _KEPT = (
     "reshape transpose broadcast_in_dim slice rev pad concatenate iota dynamic_slice "
     "dynamic_update_slice gather scatter scatter-add scatter-mul scatter-min scatter-max "
-    "reduce_sum reduce_prod reduce_max reduce_min reduce_and reduce_or reduce_xor argmax argmin "
-    "cumsum cumprod cummax cummin"
+    "reduce_sum reduce_prod reduce_max reduce_min reduce_and reduce_or reduce_xor"
 ).split()
 
 _KINDS = "biuf"
@@ -71,6 +71,7 @@ class _Flattener:
     def __init__(self, unrolled: int, checks: list[str] | None):
         self.block, self.unrolled, self.checks = Block(), unrolled, checks
         self.works: dict[Jaxpr, int] = {}
+        self.programs: dict[Any, ClosedJaxpr] = {}
 
     # --- programs
 
@@ -96,6 +97,8 @@ class _Flattener:
         rule = getattr(self, "_" + name.replace("-", "_"), None)
         if rule is not None:
             return rule(equation, ins)
+        if name in PROGRAMS:
+            return self.program(name, params, ins)
         if name in keys.MAKERS:
             return self.random(equation, ins)
         if is_elementwise(name) or name in _KEPT:
@@ -106,6 +109,18 @@ class _Flattener:
         """The results of a function that JAX can trace."""
         shapes = [jax.ShapeDtypeStruct(x.shape, x.dtype) for x in ins]
         return self.run(jax.make_jaxpr(fn)(*shapes), ins)
+
+    def program(self, name: str, params: dict, ins: list[Value]) -> list[Value]:
+        """An operation as a program of others."""
+        known = [x.value for x in ins if isinstance(x, Const)]
+        if name == "sort" and len(known) == len(ins):
+            return list(map(Const, sorted_known(params, known)))
+        shapes = [jax.ShapeDtypeStruct(x.shape, x.dtype) for x in ins]
+        key = name, repr(params), tuple((x.shape, x.dtype) for x in shapes)
+        if name == "reduce" or key not in self.programs:
+            fn = functools.partial(PROGRAMS[name], params)
+            self.programs[key] = jax.make_jaxpr(fn)(*shapes)
+        return self.run(self.programs[key], ins)
 
     def opened_up(self, equation, ins):
         """A primitive of others, by its implementation in JAX."""
@@ -191,24 +206,6 @@ class _Flattener:
             raise Unsupported("reshape in another order")
         return self._squeeze(equation, ins)
 
-    def _split(self, equation, ins):
-        axis, ends = equation.params["axis"], np.cumsum(equation.params["sizes"])
-        begins = [0, *ends[:-1]]
-        return [
-            self.sliced(ins[0], axis, int(a), int(b)) for a, b in zip(begins, ends, strict=True)
-        ]
-
-    def _unstack(self, equation, ins):
-        axis = equation.params["axis"]
-        pieces = (self.sliced(ins[0], axis, k, k + 1) for k in range(ins[0].shape[axis]))
-        shapes = (v.aval.shape for v in equation.outvars)
-        return [self.reshaped(x, shape) for x, shape in zip(pieces, shapes, strict=True)]
-
-    def _stack(self, equation, ins):
-        axis = equation.params["axis"]
-        rows = [self.reshaped(x, (*x.shape[:axis], 1, *x.shape[axis:])) for x in ins]
-        return [self.add("concatenate", {"dimension": axis}, rows, _aval(equation.outvars[0]))]
-
     def _broadcast_in_dim(self, equation, ins):
         out, params = _aval(equation.outvars[0]), dict(equation.params)
         if math.prod(out.shape) == math.prod(ins[0].shape):
@@ -243,66 +240,6 @@ class _Flattener:
             Const(np.full(a.shape, np.nan if a.dtype.kind == "f" else 0, a.dtype)) for a in avals
         ]
 
-    def _square(self, equation, ins):
-        return [self.elementwise("mul", ins[0], ins[0])]
-
-    def _add_any(self, equation, ins):
-        return [self.elementwise("add", *ins)]
-
-    def _integer_pow(self, equation, ins):
-        (x,), y, power = ins, equation.params["y"], None
-        for digit in bin(abs(y))[:1:-1]:
-            if digit == "1":
-                power = x if power is None else self.elementwise("mul", power, x)
-            x = self.elementwise("mul", x, x)  # dropped again after the last digit
-        if power is None:
-            return [Const(np.ones(ins[0].shape, ins[0].dtype))]
-        one = Const(np.ones((), ins[0].dtype))
-        return [self.elementwise("div", one, power) if y < 0 else power]
-
-    def _dot_general(self, equation, ins):
-        (contract, batch), out = equation.params["dimension_numbers"], _aval(equation.outvars[0])
-        free = [
-            [k for k in range(len(x.shape)) if k not in (*c, *b)]
-            for x, c, b in zip(ins, contract, batch, strict=True)
-        ]
-        counts = len(batch[0]), len(free[0]), len(free[1]), len(contract[0])
-        parts = []
-        for side, x in enumerate(ins):
-            order = (*batch[side], *free[side], *contract[side])
-            shape = [x.shape[k] for k in order]
-            x = self.add("transpose", {"permutation": order}, [x], _Aval(shape, x.dtype))
-            x = self.elementwise("convert_element_type", x, dtype=out.dtype, new_dtype=out.dtype)
-            # An axis of length 1 for each free axis of the other side.
-            at = counts[0] + (counts[1] if side == 0 else 0)
-            shape[at:at] = [1] * counts[2 - side]
-            parts.append(self.reshaped(x, shape))
-        if out.dtype.kind == "b":
-            raise Unsupported("dot_general of bool")
-        axes = tuple(range(sum(counts[:3]), sum(counts)))
-        return [self.add("reduce_sum", {"axes": axes}, [self.elementwise("mul", *parts)], out)]
-
-    def _reduce(self, equation, ins):
-        params = equation.params
-        if len(ins) != 2:
-            raise Unsupported("reduce of several arrays")
-        block = Block(self.block)
-        op = Op("reduce", {"axes": params["dimensions"]}, ins, blocks=[block])
-        block.op = op
-        aval = _aval(equation.outvars[0])
-        block.add_params([_Aval((), aval.dtype)] * 2)
-        with _Inside(self, block):
-            block.results = self.run(params["jaxpr"], list(block.params))
-        op.outs = [Var(aval.shape, aval.dtype, self.block, op, 0)]
-        self.block.ops.append(op)
-        return list(op.outs)
-
-    def _sort(self, equation, ins):
-        known = [x.value for x in ins if isinstance(x, Const)]
-        if len(known) == len(ins):
-            return list(map(Const, sorted_known(equation.params, known)))
-        return self.traced(lambda *x: sorted_along(equation.params, *x), ins)
-
     # --- random numbers
 
     def random(self, equation, ins):
@@ -334,12 +271,6 @@ class _Flattener:
 
     def _random_unwrap(self, equation, ins):
         return [self.halves(ins[0])]
-
-    def _threefry2x32(self, equation, ins):
-        return self.traced(keys.threefry, ins)
-
-    def _iota_2x32_shape(self, equation, ins):
-        return list(map(Const, keys.places(equation.params["shape"])))
 
     # --- loops and branches
 

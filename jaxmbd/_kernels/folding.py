@@ -96,3 +96,10 @@ _FOLD: dict[str, Callable[..., Any]] = {
     "select_n": _chosen,
     "clamp": _clamped,
 }
+
+
+def sorted_known(params: dict[str, Any], arrays: list[np.ndarray]) -> list[np.ndarray]:
+    axis = params["dimension"]
+    # NumPy too has NaN last. The last key is the first that it sorts by.
+    order = np.lexsort([x + 0 for x in arrays[: params["num_keys"]]][::-1], axis=axis)
+    return [np.take_along_axis(x, order, axis) for x in arrays]

@@ -8,7 +8,6 @@ there are no calls, and
   carry, then what is stacked. `params`: `length`, `reverse`, and `carry`, the size of the carry.
 - `while`: operands are the carry; the first block is the condition, the second the body.
 - `cond`: the operand is the index, the blocks are the branches, without parameters.
-- `reduce`: the block combines two numbers.
 - `failed`: has no result. An error is raised in this branch; the operand is added to `first`, the
   number of its first message.
 
@@ -108,8 +107,6 @@ def _needed(top: Block) -> set[Any]:
             continue
         k = x.index
         if x.op is None:
-            if op.name == "reduce":
-                continue
             if k < op.carries:
                 carry(op, k)
             else:
@@ -125,7 +122,6 @@ def _needed(top: Block) -> set[Any]:
             waiting.extend(i for y in failed for i in y.ins)
         else:
             waiting.extend(op.ins)
-            waiting.extend(x for block in op.blocks for x in block.results)
         if op.name == "while":
             waiting.append(op.blocks[0].results[0])
     return needed
