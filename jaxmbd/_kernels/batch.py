@@ -57,11 +57,10 @@ class Function:
     - `lanes`: numbers of threads for each sample, by preference, of which those are left out with
       which the source is too long to compile, or better ones exist since its arrays do not fit the
       shared memory. A single one is taken however it is. See `lanes_for`.
-    - `checked`: raise the errors that `fn` raises by Equinox, after the kernel. Else they make
-      numbers NaN, and functions in which they guard others are not supported.
 
     **Raises:** `Unsupported` for programs that can be no kernel. What `fn` itself raises when it is
-    traced passes unchanged.
+    traced passes unchanged. Errors that it raises in compiled code, by Equinox, are raised after
+    the kernel, if some sample has one.
     """
 
     def __init__(
@@ -70,11 +69,10 @@ class Function:
         operands: Sequence[PyTree],
         shared: Sequence[bool],
         lanes: Sequence[int],
-        checked: bool = False,
     ):
         closed, self.returned, self.constants = _traced(fn, operands)
         each = [s for s, x in zip(shared, operands, strict=True) for _ in jax.tree.leaves(x)]
-        self.source = _source(closed, lanes, checked)
+        self.source = _source(closed, lanes)
         self.batched = Batched(self.source, [True] * len(self.constants) + each)
 
     @property
@@ -100,8 +98,8 @@ class Function:
         return jax.tree.unflatten(structure, wrapped)
 
 
-def _source(closed: ClosedJaxpr, lanes: Sequence[int], checked: bool) -> Source:
-    sources = [_translated(closed, count, checked) for count in lanes]
+def _source(closed: ClosedJaxpr, lanes: Sequence[int]) -> Source:
+    sources = [_translated(closed, count) for count in lanes]
     short = [x for x in sources if len(sources) == 1 or _is_short(x)]
     if not short:
         raise Unsupported("programs as large as this one")
@@ -112,9 +110,9 @@ def _is_short(source: Source) -> bool:
     return len(source.text) <= (_LONG_ALONE if source.lanes == 1 else _LONG_TOGETHER)
 
 
-def _translated(closed: ClosedJaxpr, lanes: int, checked: bool) -> Source:
+def _translated(closed: ClosedJaxpr, lanes: int) -> Source:
     try:
-        return program_source(closed, lanes, checked=checked)
+        return program_source(closed, lanes)
     except Unsupported:
         raise
     except Exception as error:  # whatever is wrong, XLA can compute the program

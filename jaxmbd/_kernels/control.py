@@ -201,7 +201,8 @@ def _cond(e: Emitter, op: Op) -> None:
 
 def _failed(e: Emitter, op: Op) -> None:
     number = e.show(e.number(op.ins[0]))
-    e.line(f"if (failed == 0) failed = {op.params['first']} + (int){number};")
+    e.line(f"failed[0] = {op.params['first']} + (int){number};")
+    e.line("return;")  # a loop that follows might not end
 
 
 RULES: dict[str, Rule] = {"scan": _scan, "while": _while, "cond": _cond, "failed": _failed}

@@ -39,15 +39,14 @@ _KEPT = (
 _KINDS = "biuf"
 
 
-def flattened(program: ClosedJaxpr, unrolled: int, checks: list[str] | None) -> Block:
-    """The program in the intermediate form. Loops of up to `unrolled` operations on numbers are
-    written out. The messages of errors that it raises are added to `checks`; without this list an
-    error makes numbers NaN."""
-    flattener = _Flattener(unrolled, checks)
+def flattened(program: ClosedJaxpr, unrolled: int) -> tuple[Block, list[str]]:
+    """The program in the intermediate form, and the messages of the errors that it raises. Loops of
+    up to `unrolled` operations on numbers are written out."""
+    flattener = _Flattener(unrolled)
     top = flattener.block
     top.add_params([_aval(v) for v in program.jaxpr.invars])
     top.results = flattener.run(program, list(top.params))
-    return cleaned(top)
+    return cleaned(top), flattener.checks
 
 
 class _Aval:
@@ -68,8 +67,9 @@ def _aval(v: Any) -> _Aval:
 
 
 class _Flattener:
-    def __init__(self, unrolled: int, checks: list[str] | None):
-        self.block, self.unrolled, self.checks = Block(), unrolled, checks
+    def __init__(self, unrolled: int):
+        self.block, self.unrolled = Block(), unrolled
+        self.checks: list[str] = []
         self.works: dict[Jaxpr, int] = {}
         self.programs: dict[Any, ClosedJaxpr] = {}
 
@@ -227,20 +227,11 @@ class _Flattener:
         fn: Any = getattr(equation.params["callback"], "callback_func", None)
         if not getattr(fn, "__module__", "").startswith("equinox."):
             raise Unsupported("pure_callback, by which it calls Python")
-        avals = list(map(_aval, equation.outvars))
-        if self.checks is not None:
-            # Its last operand tells which of its messages it is.
-            messages = inspect.getclosurevars(fn).nonlocals.get("msgs", ("A check failed.",))
-            self.block.ops.append(Op("failed", {"first": len(self.checks) + 1}, ins[-1:]))
-            self.checks += messages
-        elif any(a.dtype.kind != "f" for a in avals):
-            # Others have no NaN, and a failure would pass unnoticed.
-            raise Unsupported("errors that it raises by pure_callback: use `throw=False`")
-        return [
-            Const(np.full(a.shape, np.nan if a.dtype.kind == "f" else 0, a.dtype)) for a in avals
-        ]
-
-    # --- random numbers
+        # Its last operand tells which of its messages it is.
+        messages = inspect.getclosurevars(fn).nonlocals.get("msgs", ("A check failed.",))
+        self.block.ops.append(Op("failed", {"first": len(self.checks) + 1}, ins[-1:]))
+        self.checks += messages
+        return self._empty2(equation, ins)
 
     def random(self, equation, ins):
         for v in (*equation.invars, *equation.outvars):

@@ -8,8 +8,8 @@ there are no calls, and
   carry, then what is stacked. `params`: `length`, `reverse`, and `carry`, the size of the carry.
 - `while`: operands are the carry; the first block is the condition, the second the body.
 - `cond`: the operand is the index, the blocks are the branches, without parameters.
-- `failed`: has no result. An error is raised in this branch; the operand is added to `first`, the
-  number of its first message.
+- `failed`: has no result. This branch raises an error and ends the program; the operand is added to
+  `first`, the number of its first message.
 
 Blocks read the variables of the blocks around them.
 """

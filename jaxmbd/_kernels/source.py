@@ -35,10 +35,10 @@ class Source:
 
     `inputs` and `outputs` are types and shapes in the order of the leaves. Keys of random numbers
     are their data, two `uint32` along a last axis. If there are `checks`, messages of errors, the
-    last output is the number of the first one that is raised, counted from 1, or 0. The body needs
-    `<math.h>` and `<string.h>`, contains no other function, and no macro. For more than about
-    20 000 lines, nvcc's fast compilation (`--Ofast-compile=min`) is not only faster: without it
-    registers are given up.
+    last output is the number of the one that is raised, counted from 1, or 0; after an error others
+    are not written. The body needs `<math.h>` and `<string.h>`, contains no other function, and no
+    macro. For more than about 20 000 lines, nvcc's fast compilation (`--Ofast-compile=min`) is not
+    only faster: without it registers are given up.
     """
 
     text: str
@@ -55,11 +55,9 @@ def program_source(
     lanes: int = 1,
     small: int | None = None,
     unrolled: int | None = None,
-    checked: bool = False,
 ) -> Source:
     """The source of a program, in which `lanes` threads share a sample. Raises `Unsupported` if it
-    holds something that is not known. If it is `checked`, errors are told; else they make numbers
-    NaN, and are not supported where they guard others.
+    holds something that is not known.
 
     `small` is the most entries of an array whose entries become variables of their own, `unrolled`
     the most operations of a loop that is written out. By default one thread for a sample keeps
@@ -67,22 +65,21 @@ def program_source(
     """
     if lanes == 1 and small is None and unrolled is None:
         try:
-            return _written(program, Options(small=2048, longest=_LONGEST), 10_000, checked)
+            return _written(program, Options(small=2048, longest=_LONGEST), 10_000)
         except TooLong:
             pass
     small = (4 if lanes > 1 else 8) if small is None else small
     # A device reserves local memory for all threads that it can hold, so threads get little of it.
     local = 4096 if lanes > 1 else 1024
     options = Options(small=small, local=local, lanes=lanes)
-    return _written(program, options, unrolled or 0, checked)
+    return _written(program, options, unrolled or 0)
 
 
-def _written(program: ClosedJaxpr, options: Options, unrolled: int, checked: bool) -> Source:
-    checks: list[str] | None = [] if checked else None
-    top = flattened(program, unrolled, checks)
+def _written(program: ClosedJaxpr, options: Options, unrolled: int) -> Source:
+    top, checks = flattened(program, unrolled)
     e = Emitter(options, _RULES)
     if checks:
-        e.definitions.append("int failed = 0;")
+        e.definitions.append(f"int* const failed = out{len(top.results)};")
     for k, x in enumerate(top.params):
         name = f"in{k}"
         if is_key(program.in_avals[k].dtype):
@@ -100,7 +97,7 @@ def _written(program: ClosedJaxpr, options: Options, unrolled: int, checked: boo
         buffer = Buffer(f"{name}[{{}}]", x.dtype, math.prod(x.shape))
         e.store(packed(buffer, x.shape), e.value(x))
     if checks:
-        e.line(f"out{len(top.results)}[0] = failed;")
+        e.line("failed[0] = 0;")
     body = "\n".join(e.lines)
     pools = dict(e.pools)
     scratch, arena = (pools.pop(name).size if name in pools else 0 for name in ("scratch", "arena"))
@@ -111,7 +108,7 @@ def _written(program: ClosedJaxpr, options: Options, unrolled: int, checked: boo
     outputs = tuple(map(_described, program.out_avals))
     if checks:
         outputs = *outputs, (np.dtype(np.int32), ())
-    return Source(text + "\n", inputs, outputs, scratch, arena, options.lanes, tuple(checks or ()))
+    return Source(text + "\n", inputs, outputs, scratch, arena, options.lanes, tuple(checks))
 
 
 def _described(aval) -> tuple[np.dtype, tuple[int, ...]]:

@@ -73,12 +73,11 @@ def kernel_or_reason(
     shared: Sequence[bool],
     count: int,
     devices: Sequence[Any],
-    checked: bool = False,
 ) -> Function | str:
     """`fn` of one sample as a kernel for `count` samples at once, compiled for the devices, or the
     reason why there can be none. See `Function`."""
     try:
-        function = Function(fn, operands, shared, lanes_for(count, devices[0]), checked)
+        function = Function(fn, operands, shared, lanes_for(count, devices[0]))
     except Unsupported as unknown:
         return f"kernels do not know {unknown}"
     try:

@@ -153,7 +153,7 @@ def _computed(*operands, program, kind, along, size, batched, summed):
     ]
     shared = [not b for b in batched]
     devices = jax.local_devices(backend=_device().platform)
-    made = kernel_or_reason(fn, of_one, shared, size, devices, checked=True)
+    made = kernel_or_reason(fn, of_one, shared, size, devices)
     if isinstance(made, str):
         _warn(made)
         out = jax.vmap(fn, [0 if b else None for b in batched], axis_size=size)(*operands)

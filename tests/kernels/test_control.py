@@ -1,5 +1,6 @@
 """Loops, branches and random numbers against JAX."""
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -80,6 +81,23 @@ def test_branches(options):
 
     x = np.random.default_rng(0).normal(size=(5, 5, 3))
     assert_equal(fn, x, np.array([-1, 0, 1, 2, 7], np.int32), rtol=1e-14, **options)
+
+
+@needs_compiler
+@forms
+def test_errors(options):
+    """End the program, in branches of loops too, and tell which message it is."""
+
+    def fn(x):
+        x = eqx.branched_error_if(x, x < 0, (x < -1).astype(int), ["negative", "below -1"])
+        turn = lambda x: eqx.error_if(2 * x, x > 6, "large")  # noqa: E731
+        return jax.lax.while_loop(lambda x: x < 9, turn, x)
+
+    source = program_source(jax.jit(fn).trace(1.0).jaxpr, **options)
+    found, numbers = compiled(source)(np.array([5.0, -0.5, -2.0, 1.0]))
+    assert found[0] == 10.0
+    messages = ["none", *source.checks]
+    assert [messages[k] for k in numbers] == ["none", "negative", "below -1", "large"]
 
 
 @needs_compiler

@@ -98,7 +98,7 @@ def test_threads_for_a_sample(monkeypatch, samples, lengths, arena, lanes):
     """On a GPU by the number of samples, the length of the source and the shared memory that 32
     threads need, if there is a choice. A source that no compiler would finish soon is none."""
 
-    def program_source(closed, count, checked):
+    def program_source(closed, count):
         text = (lengths[0] if count == 1 else lengths[1]) * " "
         return Source(text, (), (), scratch=0, arena=arena, lanes=count)
 
@@ -115,7 +115,7 @@ def test_threads_for_a_sample(monkeypatch, samples, lengths, arena, lanes):
 
 
 def test_a_compiler_that_fails_is_no_kernel(monkeypatch):
-    def program_source(closed, count, checked):
+    def program_source(closed, count):
         raise IndexError("of something")
 
     monkeypatch.setattr(batch, "program_source", program_source)

@@ -178,17 +178,20 @@ def test_adaptive_steps():
 
 
 @pytest.mark.slow
-def test_errors_are_no_kernels():
-    """An error that is raised in compiled code does not vanish."""
+def test_errors_are_raised():
+    """With their messages, as without kernels."""
     mechanism = chain()
     start = mechanism.state()
 
     def raising(x, key):
-        state = mbd.State(0.0, start.q, x * start.v)
+        state = mbd.State(0.0, start.q.at[0].add(x), start.v)
         return mbd.simulate(mechanism, mbd.VelocityImpulse(), state, dt=1e-2, num_steps=3).q[-1]
 
-    with pytest.raises(ValueError, match="callback"):
-        run(raising, PULLS, kernel=True)
+    found, known = (run(raising, 0 * DRIFTS, kernel=k) for k in (True, False))
+    np.testing.assert_allclose(found.outputs, known.outputs, rtol=1e-12, atol=1e-15)
+    for kernel in (True, False):
+        with pytest.raises(Exception, match="constraints"):
+            run(raising, DRIFTS, kernel=kernel)
 
 
 def marked(fn):
