@@ -194,8 +194,8 @@ class RESULTS(diffrax.RESULTS, metaclass=_InWords):  # pyright: ignore[reportGen
         "The contact solver did not reach its tolerance (see `contact_residual`). Use a smaller "
         "step, or `mbd.solvers.InteriorPoint()` in place of a fixed number of sweeps. Also look "
         "for overlaps that no displacement can remove, such as a body between walls that are too "
-        "close. A body that touches more than some 200 others leaves no room to eliminate many "
-        "bodies."
+        "close. If only derivatives are unsolved, too many bodies touch too densely to be "
+        "eliminated."
     )
     contact_overflow = (
         "More contacts overlap than `contact_budget` has room for, or with `NearContacts` than "

@@ -115,11 +115,13 @@ def delassus(
 
 
 class Applied(NamedTuple):
-    """Contact impulses, and the changes of velocities and impulses of equality rows by them."""
+    """Contact impulses, and the changes of velocities and impulses of equality rows by them; and
+    whether they have derivatives, if these are asked for (`None` among tangents)."""
 
     impulses: Impulses
     change: Velocity
     multipliers: Rows
+    differentiable: Bool[Array, ""] | None
 
 
 @eqx.filter_custom_jvp
@@ -138,10 +140,11 @@ def at_solution(
     taken on the active set. It is the derivative of the solution wherever no contact is about to
     change its state. Where one is, it is the derivative on one of the sides. For redundant contacts
     it is the derivative of the impulses of least norm. Where `lam` does not solve the problem, dlam
-    is 0: the step has failed, and its derivatives must stay finite though H^+ may not be."""
+    is 0: the step has failed, and its derivatives must stay finite though H^+ may not be. So it is
+    where there is no room for the factors of H, which only the derivatives need to know."""
     del solves
     impulses = lam * problem.scale[:, None]
-    return Applied(impulses, *equations.change(impulses, rows))
+    return Applied(impulses, *equations.change(impulses, rows), jnp.array(True))
 
 
 @at_solution.def_jvp
@@ -150,9 +153,10 @@ def _at_solution_jvp(primals, tangents):
     d_equations = tangents[0]
     out = at_solution(equations, problem, lam, rows, solves)
     if not jax.tree.leaves(d_equations) or lam.size == 0:
-        return out, jax.tree.map(jnp.zeros_like, out)
+        none = jax.tree.map(jnp.zeros_like, out)
+        return out, none._replace(differentiable=None)
     scale = problem.scale[:, None]
-    impulses, change, _ = out
+    impulses, change, *_ = out
     solution = impulses / scale  # equals `lam`, but with its derivatives, for second derivatives
     # The derivatives of the system enter here: the effects of fixed impulses change with it.
     d_change, d_multipliers = _tangents(
@@ -168,6 +172,9 @@ def _at_solution_jvp(primals, tangents):
         problem.S, *natural_derivative(problem, fixed, problem.velocities(fixed))
     )
 
+    exists = stop_gradient(inverse.exists)
+    solves = solves & exists
+
     def along(x):
         natural = lambda lam, change: equations.natural(lam, change, problem)  # noqa: E731
         moved = equations.change(x * scale, rows)[0]
@@ -180,7 +187,8 @@ def _at_solution_jvp(primals, tangents):
         lambda _, r: jnp.where(solves, inverse.solve_transposed(r), 0.0),
     )
     moved, multipliers = equations.change(dlam, rows)
-    return out, Applied(dlam, d_change + moved, d_multipliers + multipliers)
+    found = Applied(dlam, d_change + moved, d_multipliers + multipliers, None)
+    return out._replace(differentiable=exists), found
 
 
 def _tangents(fn: Callable, primals: tuple, tangents: tuple) -> Any:

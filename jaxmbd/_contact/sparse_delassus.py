@@ -264,10 +264,13 @@ class SparseDelassus(AbstractProductDelassus):
             A = A._replace(blocks=self.held.add_to(A.blocks, edges))
         LU = sparse_lu.factorise(A)
         # Without room for all edges the factors are wrong. NaN tells the solver, which then looks
-        # for another way, and a derivative, which has none.
+        # for another way. A derivative, which has none, asks `has_room`.
         pivots = jnp.where(LU.order.overflow, jnp.nan, LU.blocks.diagonal)
         LU = LU._replace(blocks=LU.blocks._replace(diagonal=pivots))
         return (C_inv, LU), _Memory(acts, jnp.asarray(False), LU)
+
+    def has_room(self, factor):
+        return ~factor[1].order.overflow
 
     @property
     def _fixed(self) -> np.ndarray:

@@ -27,9 +27,6 @@ _loop = jax.lax.fori_loop
 _EDGES, _PAIRS = 10, 80
 _FILL = 0.5, 0.9
 
-# The largest number of neighbours of a node: this, and for each node one more up to the second.
-_WIDE, _WIDEST = 24, 240
-
 
 class Order(NamedTuple):
     """The order of elimination, and the edges that it meets. An edge joins two nodes, whichever is
@@ -60,8 +57,8 @@ class _Graph(NamedTuple):
     """The neighbours of each node, eliminated ones included, with the edges to them; how many there
     are, and how many of them are left (`degree`); and the number of edges."""
 
-    near: Int[Array, "nodes wide"]
-    edge: Int[Array, "nodes wide"]
+    near: Int[Array, "nodes nodes"]
+    edge: Int[Array, "nodes nodes"]
     size: Int[Array, " nodes"]
     degree: Int[Array, " nodes"]
     edges: Int[Array, ""]
@@ -71,10 +68,8 @@ class _Graph(NamedTuple):
 
         def join(graph):
             near, edge, size, degree, edges = graph
-            last = near.shape[1] - 1
             for a, b in ((i, j), (j, i)):
-                place = jnp.minimum(size[a], last)
-                near, edge = near.at[a, place].set(b), edge.at[a, place].set(e)
+                near, edge = near.at[a, size[a]].set(b), edge.at[a, size[a]].set(e)
                 size, degree = size.at[a].add(1), degree.at[a].add(1)
             return _Graph(near, edge, size, degree, edges + 1)
 
@@ -100,8 +95,8 @@ class Elimination(NamedTuple):
     order: Order
     graph: _Graph
     blocks: Blocks
-    beside: Float[Array, "wide s s"]
-    above: Float[Array, "wide s s"]
+    beside: Float[Array, "nodes s s"]
+    above: Float[Array, "nodes s s"]
 
     @classmethod
     def none(cls, nodes: int, links: int, size: int, dtype: Any) -> "Elimination":
@@ -111,13 +106,14 @@ class Elimination(NamedTuple):
         # One more than there are pairs of nodes: the last one stands for a lack of room.
         edges = min(edges, nodes * (nodes - 1) // 2 + 1)
         pairs = int(_PAIRS * nodes * more ** _FILL[1])
-        wide = min(_WIDE + nodes, _WIDEST)
         sizes = (nodes, nodes + 1, edges, edges, pairs, nodes + 1, links)
         none, zeros = jnp.int32(0), jnp.zeros(nodes, jnp.int32)
         arrays = [jnp.zeros(size, jnp.int32) for size in sizes]
         order = Order._make([*arrays, none, jnp.array(False)])
-        table = jnp.zeros((nodes, wide), jnp.int32)
-        blocks = [jnp.zeros((count, size, size), dtype) for count in (nodes, 2 * edges, wide, wide)]
+        # A node may touch all others: a container does.
+        table = jnp.zeros((nodes, nodes), jnp.int32)
+        counts = nodes, 2 * edges, nodes, nodes
+        blocks = [jnp.zeros((count, size, size), dtype) for count in counts]
         graph = _Graph(table, table, zeros, zeros, none)
         return cls(order, graph, Blocks(*blocks[:2]), *blocks[2:])
 
@@ -149,13 +145,11 @@ def least_degree(
     eliminated after one of its neighbours, since its pivot is 0 before."""
     nodes, links, order = ready.shape[0], first.shape[0], memory.order
     most_edges, most_pairs = order.edges.shape[0], order.pairs.shape[0]
-    wide = memory.graph.near.shape[1]
     zeros, none = jnp.zeros(nodes, jnp.int32), jnp.int32(0)
     graph = memory.graph._replace(size=zeros, degree=zeros, edges=none)
     order = order._replace(
         start=replaced(order.start, none, 0),
         pair_start=replaced(order.pair_start, none, 0),
-        overflow=jnp.array(False),
     )
     once = jnp.minimum(ready[0] + 1, 1)  # 1, but unknown to the compiler
 
@@ -164,11 +158,14 @@ def least_degree(
         i, j = entry(first, k), entry(second, k)
         exists = (i < nodes) & (j < nodes) & (i != j)
         i, j = jnp.minimum(i, nodes - 1), jnp.minimum(j, nodes - 1)
-        end = jnp.where(exists, jnp.minimum(graph.size[i], wide), 0)
+        # A container knows all others, and each of these knows few.
+        swap = graph.size[i] > graph.size[j]
+        one, other = jnp.where(swap, j, i), jnp.where(swap, i, j)
+        end = jnp.where(exists, graph.size[one], 0)
 
         def search(_, found):
             def look(k, found):
-                return jnp.where(graph.near[i, k] == j, graph.edge[i, k], found)
+                return jnp.where(graph.near[one, k] == other, graph.edge[one, k], found)
 
             return _loop(0, end, look, found)
 
@@ -200,9 +197,8 @@ def least_degree(
             here = left[u]
             return *_loop(0, here, put, (neighbours, edges, degree, ready)), end + here
 
-        size = jnp.minimum(s.graph.size[v], wide)
         carry = (s.order.neighbours, s.order.edges, s.graph.degree, s.ready, begin)
-        neighbours, edges, degree, ready, end = _loop(0, size, take, carry)
+        neighbours, edges, degree, ready, end = _loop(0, s.graph.size[v], take, carry)
         end = jnp.minimum(end, most_edges)
 
         def of_neighbour(m, carry):
@@ -214,7 +210,7 @@ def least_degree(
                 def one(k, mark):
                     return mark.at[graph.near[i, k]].set(value(graph.edge[i, k]))
 
-                return _loop(0, jnp.minimum(graph.size[i], wide), one, mark)
+                return _loop(0, graph.size[i], one, mark)
 
             before = graph
             mark = marked(before, mark, lambda e: e + 1)
@@ -241,7 +237,6 @@ def least_degree(
             edges=edges,
             pairs=pairs,
             pair_start=s.order.pair_start.at[count].set(pair_count),
-            overflow=s.order.overflow | (s.graph.size[v] > wide),
         )
         return s._replace(
             done=count,
@@ -282,8 +277,7 @@ def least_degree(
     )
     s = jax.lax.while_loop(lambda s: s.done < nodes, visit, s)
     full = (s.graph.edges >= most_edges) | (s.pairs > most_pairs) | (s.end >= most_edges)
-    count = jnp.minimum(s.graph.edges, most_edges)
-    order = s.order._replace(number=count, overflow=s.order.overflow | full)
+    order = s.order._replace(number=jnp.minimum(s.graph.edges, most_edges), overflow=full)
     return memory._replace(order=order, graph=s.graph)
 
 

@@ -66,9 +66,12 @@ def test_pile_as_arrays_and_as_blocks(monkeypatch):
 
 
 @pytest.mark.slow
-def test_a_failed_step_has_finite_derivatives(monkeypatch):
-    """Three balls that press each other, with room for one neighbour of each: the elimination
-    fails, and the derivatives are of the start, to which the state went back."""
+@pytest.mark.parametrize("by_sweeps", [False, True])
+def test_a_failed_step_has_finite_derivatives(by_sweeps, monkeypatch):
+    """Three balls that press each other, without room for their edges: the elimination fails, and
+    the derivatives are of the start, to which the state went back. Sweeps solve the step without
+    an elimination. Only its derivatives lack one then, so it fails only where they are asked for.
+    """
     inertia = mbd.Inertia.sphere(radius=RADIUS, mass=1.0)
     places = 2 * RADIUS * np.array([[0, 0, 0.5], [1, 0, 0.5], [0.5, 0.75**0.5, 0.5]])
     inwards = places.mean(axis=0) - places
@@ -88,11 +91,44 @@ def test_a_failed_step_has_finite_derivatives(monkeypatch):
         return weight @ sol.v[-1], sol.result
 
     monkeypatch.setattr(rows, "_FEW", 0)
-    monkeypatch.setattr(sparse_lu, "_WIDEST", 1)
+    monkeypatch.setattr(sparse_lu, "_EDGES", -1)
+    if by_sweeps:
+        method = mbd.ContactImpulse(contact_solver=mbd.solvers.ProjectedGaussSeidel(100))
+        assert_verdicts(jax.jit(end)(v)[1], mbd.RESULTS.successful)
     monkeypatch.setattr(interior_point, "_SWEEPS", 0)  # they would solve it
     slope, result = jax.jit(jax.grad(end, has_aux=True))(v)
     assert_verdicts(result, mbd.RESULTS.contact_unsolved)
     np.testing.assert_allclose(slope, weight, rtol=1e-14)
+
+
+@pytest.mark.slow
+def test_a_container_touches_all_that_it_holds():
+    """A free floor strikes 306 balls that rest on it, without gravity: all move on together, with
+    the momentum of the floor."""
+    inertia = mbd.Inertia.box(size=[8.0, 8.0, 0.1], mass=40.0)
+    x, y = (0.25 * (np.arange(n) - (n - 1) / 2) for n in (18, 17))
+    places = np.stack([*np.meshgrid(x, y), np.full((17, 18), RADIUS)], axis=-1).reshape(-1, 3)
+
+    def end(speed, mass):
+        floor = mbd.Body("floor", inertia, velocity=speed * np.array([0.0, 0.0, 1.0]))
+        solid = mbd.Inertia.sphere(radius=RADIUS, mass=mass)
+        balls = [mbd.Body(f"{i}", solid, position=place) for i, place in enumerate(places)]
+        pieces = [(floor, mbd.HalfSpace()), *((ball, mbd.Sphere(RADIUS)) for ball in balls)]
+        law = mbd.ContactLaw(0.5)
+        near = mbd.contacts_among(pieces, law=law, reach=0.01, pair_budget=8)
+        held = mbd.Mechanism(
+            [floor, *balls], contacts=near, contact_budget=320, gravity=[0.0, 0.0, 0.0]
+        )
+        sol = mbd.simulate(held, mbd.ContactImpulse(), held.state(), dt=1e-3, num_steps=2)
+        assert sol.v is not None
+        return held.twist(sol.v[-1], "305").linear[2]
+
+    given = np.array(0.8), np.array(0.3)
+    value, slopes = jax.jit(jax.value_and_grad(end, argnums=(0, 1)))(*given)
+    share = 40.0 / (40.0 + len(places) * 0.3)
+    np.testing.assert_allclose(value, share * 0.8, rtol=1e-9)
+    expected = share, -0.8 * share**2 * len(places) / 40.0
+    np.testing.assert_allclose(slopes, expected, rtol=1e-7)
 
 
 @pytest.mark.slow

@@ -142,10 +142,12 @@ class ContactProblems(NamedTuple):
         solved = save_for_reverse(
             one_by_one(solve, *stop_gradient((solver, exact, problem, guess)))
         )
-        lam, change, multipliers = at_solution(
+        lam, change, multipliers, differentiable = at_solution(
             equations, problem, solved.impulses, self.rows, solved.accepted
         )
-        result = RESULTS.where(solved.accepted, RESULTS.successful, RESULTS.contact_unsolved)
+        assert differentiable is not None
+        good = solved.accepted & differentiable
+        result = RESULTS.where(good, RESULTS.successful, RESULTS.contact_unsolved)
         pressed = problem.pressed(solved.impulses)
         return Resolved(change, multipliers, lam, pressed, solved.residual, result)
 
