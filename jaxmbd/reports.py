@@ -36,3 +36,4 @@ from ._mechanism import transmission_angle as transmission_angle
 from ._mechanism import unique_reactions as unique_reactions
 from ._mechanism import violation as violation
 from ._simulate import ContactLoads as ContactLoads
+from ._simulate import PieceLoads as PieceLoads

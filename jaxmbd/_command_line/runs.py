@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from .._simulate import Solution
     from .models import Model
 
-_FIELDS = ("t", "q", "v", "multipliers", "phi_norm", "phidot_norm", "contact_force")
+_FIELDS = "t", "q", "v", "multipliers", "phi_norm", "phidot_norm", "contact_force", "contact_pairs"
 _FREE = ("x", "y", "z", "qw", "qx", "qy", "qz")
 
 
@@ -76,6 +76,9 @@ def read(path: str, model: str | None) -> tuple[str, list[str] | None, "Solution
     if "loads_mean" in arrays:
         loads = {n: to_jax(arrays[f"loads_{n}"]) for n in mbd.reports.ContactLoads._fields}
         given["contact_loads"] = mbd.reports.ContactLoads(**loads)
+    if "pieces_mean" in arrays:
+        loads = {n: to_jax(arrays[f"pieces_{n}"]) for n in mbd.reports.PieceLoads._fields}
+        given["piece_loads"] = mbd.reports.PieceLoads(**loads)
     result = verdict(np.int32(messages().index(str(arrays.get("result", messages()[0])))))
     contacts = arrays["contacts"].tolist() if "contacts" in arrays else None
     return model, contacts, mbd.Solution(**given, ys=None, stats={}, result=result)

@@ -349,6 +349,12 @@ def among(system: Any, pairs: Int[Array, "contacts 3"] | None) -> Any:
     return system.among(pairs)
 
 
+def pieces_of(system: Any, pairs: Int[Array, "contacts 3"]) -> tuple[Int[Array, "contacts 2"], int]:
+    """`AbstractStructuredSystem.pieces_of`."""
+    assert isinstance(system, AbstractStructuredSystem)
+    return system.pieces_of(pairs)
+
+
 class EquationMap(AbstractEquationMap):
     """M a, J a and J^T lam at (t, q, v), by directional derivatives, without the matrices. Each
     function is traced and differentiated once for all solves with systems of the same

@@ -75,6 +75,11 @@ class AbstractStructuredSystem(AbstractSystem):
         del pairs
         return self
 
+    def pieces_of(self, pairs: Int[Array, "contacts 3"]) -> tuple[Int[Array, "contacts 2"], int]:
+        """The two pieces that each of these contacts without a fixed place is between, numbered
+        through all lists of pieces; and the number of pieces, which also stands for none."""
+        return jnp.zeros((pairs.shape[0], 2), jnp.int32), 0
+
     @abc.abstractmethod
     def kinematics(self, q: Configuration) -> Any:
         """q together with quantities that several methods derive from it."""

@@ -187,6 +187,17 @@ class ContactSet(NamedTuple):
         named = [jnp.full((n, 3), -1, jnp.int32) for n in (before, after)]
         return jnp.concatenate([named[0], *of_each, named[1]])
 
+    def pieces_of(self, pairs: Pairs) -> tuple[Int[Array, "contacts 2"], int]:
+        """The numbers of the pieces a and b of each contact in a slot, counted through all
+        `NearContacts`, and how many pieces there are, which is also the number for none."""
+        pieces = [len(near.contacts.body_names) for near in self.near]
+        total, room = sum(pieces), [near.room for near in self.near]
+        before = np.repeat(np.cumsum([0, *pieces])[:-1], room)
+        start = self.bodies_of_points.shape[1]
+        rest = pairs.shape[0] - start - len(before)
+        first = jnp.asarray(np.pad(before, (start, rest)), jnp.int32)
+        return jnp.where(pairs[:, :2] < 0, total, pairs[:, :2] + first[:, None]), total
+
     def bodies_of_pairs(self, pairs: Pairs) -> Int[Array, "2 contacts"]:
         """Columns of the bodies a and b of all points between shapes, with these pairs in slots."""
         named, found = jnp.asarray(self.bodies_of_points), []

@@ -452,6 +452,9 @@ class Mechanism(AbstractStructuredSystem):
         wherever the pieces are."""
         return replaced(self, _pairs=pairs)
 
+    def pieces_of(self, pairs: Int[Array, "contacts 3"]) -> tuple[Int[Array, "contacts 2"], int]:
+        return self.contact_set.pieces_of(pairs)
+
     @property
     def element_stacks(self) -> tuple[Stack[Any], ...]:
         """All elements between bodies, kind by kind."""

@@ -31,6 +31,8 @@ class ContactMemory(NamedTuple):
       `None`.
     - `pairs`: the pieces and the point of each contact without a fixed place, as in
       `Solution.contact_pairs`; `None` if all have fixed places.
+    - `load`: the sum of the normal forces on each piece of such contacts, as means over the step,
+      shape `(pieces,)` [N]; `None` likewise.
     """
 
     force: Float[Array, " *batch contacts d"]
@@ -40,6 +42,7 @@ class ContactMemory(NamedTuple):
     allowed: Float[Array, " *batch"]
     unlocated: Int[Array, " *batch"] | None = None
     pairs: Int[Array, " *batch contacts 3"] | None = None
+    load: Float[Array, " *batch pieces"] | None = None
 
 
 @printed

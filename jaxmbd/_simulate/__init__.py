@@ -10,4 +10,5 @@ from .simulate import integrate_fixed as integrate_fixed
 from .simulate import observed as observed
 from .simulate import simulate as simulate
 from .solution import ContactLoads as ContactLoads
+from .solution import PieceLoads as PieceLoads
 from .solution import Solution as Solution

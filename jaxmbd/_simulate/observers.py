@@ -9,7 +9,7 @@ from jaxtyping import Array, Bool, Float, PyTree
 
 from .._compiler import stop_gradient, tree_where
 from .._equations import inputs
-from .._methods import SimulationProblem, StepperState, finite
+from .._methods import ContactMemory, SimulationProblem, StepperState, finite
 from .._results import RESULTS
 from .._step import Stepper
 from .._types import Control, RealScalarLike
@@ -18,7 +18,8 @@ from .grid import ON_GRID, Grid, Saving
 
 class ContactTally(NamedTuple):
     """Since the last saved time: the duration [s], the impulse of each contact [N s], and its force
-    in the step in which its normal force was the largest [N]."""
+    in the step in which its normal force was the largest [N]. Where contacts have no fixed place,
+    it counts the normal forces on pieces instead, as contacts with one component."""
 
     duration: Float[Array, ""]
     impulse: Float[Array, "contacts d"]
@@ -26,12 +27,16 @@ class ContactTally(NamedTuple):
 
     @staticmethod
     def none(state: StepperState) -> "ContactTally | None":
-        """An empty tally; `None` for a motion without contacts, or with some whose places are not
-        fixed."""
-        if state.contacts is None or state.contacts.pairs is not None:
+        """An empty tally; `None` for a motion without contacts."""
+        if state.contacts is None:
             return None
-        nothing = jnp.zeros_like(state.contacts.force)
+        nothing = jnp.zeros_like(ContactTally.counted(state.contacts))
         return ContactTally(jnp.zeros((), nothing.dtype), nothing, nothing)
+
+    @staticmethod
+    def counted(contacts: ContactMemory) -> Float[Array, "contacts d"]:
+        """The forces in the last step that are counted."""
+        return contacts.force if contacts.load is None else contacts.load[:, None]
 
     def reset(self, anew: bool | Bool[Array, ""]) -> "ContactTally":
         """An empty tally if `anew`, else this one."""
@@ -81,7 +86,8 @@ class Saved(NamedTuple):
         if self.tally is None:
             return Saved(state, None)
         assert state.contacts is not None
-        tally = self.tally.add(state.t - self.state.t, state.contacts.force)
+        counted = ContactTally.counted(state.contacts)
+        tally = self.tally.add(state.t - self.state.t, counted)
         return Saved(state, tree_where(good, tally, self.tally))
 
     def spanning(self, steps: "Saved", less: "Saved") -> "Saved":

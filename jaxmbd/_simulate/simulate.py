@@ -24,7 +24,7 @@ from .._types import Control, Coordinates, RealScalarLike, Velocity
 from .adaptive import check_adaptive, integrate_adaptive, with_array_tolerances
 from .grid import Grid, LoopOptions, Saving, make_grid, make_saving
 from .observers import EnergyAccount, RequestedTimes, Saved
-from .solution import ContactLoads, Solution
+from .solution import ContactLoads, PieceLoads, Solution
 
 # Contacts that are named in a message.
 _NAMED = 5
@@ -298,12 +298,15 @@ def observed(stepper: Stepper, control: Control | None, saved: Saved, stats, res
         lam = problem.enforcement.multipliers(problem, state)
         return lam, largest(phi), largest(phidot), angles
 
-    states, tally, loads = saved.state, saved.tally, None
+    states, tally, loads, of_pieces = saved.state, saved.tally, None, None
     lam, phi_norm, phidot_norm, angles = jax.vmap(observe)(states)
-    if tally is not None:
-        mean = jax.vmap(lambda tally: tally.mean())(tally)
-        loads = ContactLoads(tally.impulse, mean, tally.peak)
     contacts = states.contacts
+    if tally is not None:
+        found = tally.impulse, jax.vmap(lambda tally: tally.mean())(tally), tally.peak
+        if contacts is None or contacts.load is None:
+            loads = ContactLoads(*found)
+        else:
+            of_pieces = PieceLoads(*(x[..., 0] for x in found))
     return Solution(
         states.t,
         states.q,
@@ -318,6 +321,7 @@ def observed(stepper: Stepper, control: Control | None, saved: Saved, stats, res
         contact_pairs=None if contacts is None else contacts.pairs,
         contact_residual=None if contacts is None else contacts.residual,
         contact_loads=loads,
+        piece_loads=of_pieces,
         active=states.active,
         angles=angles,
         z=states.z,

@@ -40,6 +40,33 @@ class ContactLoads(NamedTuple):
 
 
 @printed
+class PieceLoads(NamedTuple):
+    """The loads on the pieces of `NearContacts` in all steps from the previous saved time, or the
+    start of the motion, to each saved time: sums of the normal forces of all contacts of a piece,
+    which do not cancel each other where it is squeezed. Friction is left out.
+
+    **Fields**, all of shape `(ns, pieces)`, with the pieces in the order of
+    `NearContacts.body_names`, those of one element after those of another:
+
+    - `impulse`: the sum of normal impulses [N s].
+    - `mean`: the impulse divided by the duration [N]; 0 for no duration.
+    - `peak`: the largest sum in a step [N], also if only a part of this step is in the interval.
+      For a blow it is the impulse divided by the step.
+    """
+
+    impulse: Float[Array, " *batch ns pieces"]
+    mean: Float[Array, " *batch ns pieces"]
+    peak: Float[Array, " *batch ns pieces"]
+
+    def __str__(self) -> str:
+        size = f"{self.mean.shape[-1]} pieces at {self.mean.shape[-2]} times"
+        return (
+            f"loads on {size}: mean normal forces up to {largest(self.mean):.6g} N, peaks up to "
+            f"{largest(self.peak):.6g} N"
+        )
+
+
+@printed
 class Solution(AbstractStates):
     """The motion at the saved times, with its verdict.
 
@@ -55,7 +82,8 @@ class Solution(AbstractStates):
       further components, as means over the step before, shape `(ns, contacts, d)` [N]; `None` for
       methods without contacts.
     - `contact_loads`: the `ContactLoads` since the previous saved time; `None` for methods without
-      contacts, and with `NearContacts`.
+      contacts, and with `NearContacts`, whose contacts have no fixed places.
+    - `piece_loads`: with `NearContacts`, the `PieceLoads` since the previous saved time.
     - `contact_pairs`: of each contact of `NearContacts` the numbers of the pieces a and b and of
       the point, shape `(ns, contacts, 3)`; -1 for other contacts, and for empty places. `None` for
       mechanisms without any.
@@ -88,6 +116,7 @@ class Solution(AbstractStates):
     active: Bool[Array, " *batch ns nc"] | None = None
     angles: Float[Array, " *batch ns angles"] | None = None
     contact_pairs: Int[Array, " *batch ns contacts 3"] | None = None
+    piece_loads: PieceLoads | None = None
     z: Float[Array, " *batch ns nz"] | None = None
 
     def __str__(self) -> str:

@@ -32,8 +32,8 @@ def save(model: Mechanism | Loaded, path: Any, solution: Any = None) -> None:
     - `.xml`: MJCF, for MuJoCo. What MJCF cannot say is told in one warning.
     - `.npz`, `.csv`, `.zarr`: the motion `solution`, with the times `t`, `q`, `v`, and for a model
       that was loaded from a file also `qpos` and `qvel`. `mbd.io.load_trajectory` reads it. NPZ and
-      Zarr also hold multipliers, violations and contact forces. NPZ names the model's file, so
-      that `jaxmbd view` shows it.
+      Zarr also hold multipliers, violations, and the forces and loads of contacts. NPZ names the
+      model's file, so that `jaxmbd view` shows it.
 
     **Arguments:** `model`: a `Mechanism`, or what `load` returned; `path`; `solution` of `simulate`
     with saved times.

@@ -13,8 +13,8 @@ from .._printed import counted, printed, span
 from .._results import RESULTS, succeeded
 from .loaded import Loaded, parts
 
-# Numbers of a `Solution` and of its `contact_loads` in NPZ and Zarr, beside t, q and v.
-_FIELDS = ("multipliers", "phi_norm", "phidot_norm", "contact_force")
+# Numbers of a `Solution` and of its loads in NPZ and Zarr, beside t, q and v.
+_FIELDS = ("multipliers", "phi_norm", "phidot_norm", "contact_force", "contact_pairs")
 _LOADS = ("impulse", "mean", "peak")
 
 
@@ -61,8 +61,10 @@ def write_trajectory(path: Path, model: Mechanism | Loaded, solution: Any) -> No
         _write_csv(path, mechanism, t, q, v, columns)
         return
     arrays = {"t": t, "q": q, "v": v, **columns}
-    loads = getattr(solution, "contact_loads", None)
-    for owner, prefix, names in ((solution, "", _FIELDS), (loads, "loads_", _LOADS)):
+    owners: list[tuple[Any, str, tuple[str, ...]]] = [(solution, "", _FIELDS)]
+    for name, prefix in (("contact_loads", "loads_"), ("piece_loads", "pieces_")):
+        owners.append((getattr(solution, name, None), prefix, _LOADS))
+    for owner, prefix, names in owners:
         given = ((name, getattr(owner, name, None)) for name in names)
         arrays |= {prefix + name: np.asarray(x) for name, x in given if x is not None}
     if suffix == ".zarr":

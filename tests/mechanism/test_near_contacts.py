@@ -9,11 +9,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers import assert_verdicts
+from helpers import assert_verdicts, located
 from refusals import check_refused, refusals
 
 import jaxmbd as mbd
-from jaxmbd._compiler import rows_at, sums_at
+from jaxmbd._compiler import rows_at, sums_at, to_jax
 from jaxmbd._contact import identity
 from jaxmbd._mechanism.appearance import farthest
 from jaxmbd._mechanism.collisions import ABSENT, bounding_ball, broad, nearest
@@ -365,7 +365,7 @@ def test_motion_is_that_of_all_pairs():
     (_, every), (_, near) = both()
     np.testing.assert_allclose(near.q, every.q, atol=1e-11)
     np.testing.assert_allclose(near.v, every.v, atol=1e-10)
-    assert near.contact_loads is None
+    assert near.contact_loads is None and every.piece_loads is None
     pressed, pairs = np.asarray(near.contact_force)[..., 0] > 0, np.asarray(near.contact_pairs)
     assert np.sum(pressed & (pairs[..., 0] > 0)) > 30  # ball on ball
     assert np.all(pairs[pressed] >= 0)
@@ -384,12 +384,61 @@ def test_forces_of_pairs():
         rate + 5 * np.array([0.0, 0.0, 9.81]),
         atol=1e-9,
     )
+    normal, pairs = np.asarray(sol.contact_force)[..., 0], np.asarray(sol.contact_pairs)
+    of_pieces = [np.sum(normal * np.any(pairs[..., :2] == k, axis=2), axis=1) for k in range(6)]
+    for load in (sol.piece_loads.mean, sol.piece_loads.peak):
+        np.testing.assert_allclose(load, np.stack(of_pieces, axis=1), atol=1e-9)
     states = jax.device_get(mbd.reports.contact_states(mechanism, sol))
     pressed = np.asarray(sol.contact_force)[..., 0] > 1e-6 * 50
     assert np.array_equal(np.asarray(states.state) != 0, pressed)
     assert np.max(states.share) <= 1 + 1e-6
     with pytest.raises(ValueError, match="whose `contact_pairs` tell"):
         mbd.reports.contact_forces(mechanism, sol.state(), np.asarray(sol.contact_force)[-1])
+    pytest.importorskip("matplotlib").use("Agg")
+    q, *last = sol.q[-1], sol.contact_force[-1], sol.contact_pairs[-1]
+    world = mbd.reports.contact_forces(mechanism, mbd.State(0.0, q, sol.v[-1]), *last)
+    np.testing.assert_allclose(world, force[-1], atol=1e-9)
+    names = ("contact_force", "contact_pairs")
+    axes = mbd.plots.draw(mechanism, q, **dict(zip(names, last, strict=True)))
+    bare = mbd.plots.draw(mechanism, q)
+    assert len(axes.collections) + len(axes.lines) > len(bare.collections) + len(bare.lines)
+
+
+@pytest.mark.slow
+def test_loads_and_pairs_in_files(tmp_path):
+    (_, _), (mechanism, sol) = both()
+    mbd.save(mechanism, tmp_path / "motion.npz", sol)
+    columns = mbd.io.load_trajectory(tmp_path / "motion.npz").columns
+    np.testing.assert_array_equal(columns["contact_pairs"], sol.contact_pairs)
+    np.testing.assert_array_equal(columns["pieces_peak"], sol.piece_loads.peak)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("impacts", [0, 2])
+def test_loads_on_pieces_whatever_is_saved(impacts):
+    """Between saved times, on and off the steps: the ground gives all momentum, and the peaks are
+    the largest loads of all steps."""
+    mechanism = pile("sssss", 15, reach=0.05, friction=0.0)
+    method = mbd.ContactImpulse(impacts=located(impacts))
+    times = np.array([0.0401, 0.0412, 0.0999, 0.15, 0.2])
+
+    @jax.jit
+    def runs():
+        def run(saveat):
+            return mbd.simulate(mechanism, method, mechanism.state(), t1=0.2, dt=DT, saveat=saveat)
+
+        return run(diffrax.SaveAt(steps=True)), run(diffrax.SaveAt(ts=to_jax(times)))
+
+    every, some = jax.device_get(runs())
+    impulse, mean, peak = some.piece_loads
+    gained = (some.v - np.asarray(mechanism.state().v)).reshape(5, 6, 5)[:, 2].sum(axis=1)
+    np.testing.assert_allclose(
+        np.cumsum(impulse[:, 0]), gained + 5 * 9.81 * times, rtol=1e-8, atol=1e-9
+    )
+    np.testing.assert_allclose(mean * np.diff(times, prepend=0.0)[:, None], impulse, atol=1e-12)
+    if not impacts:  # otherwise the part of a step that leads to a saved time is a shorter step
+        np.testing.assert_allclose(np.max(peak, axis=0), np.max(every.piece_loads.peak, axis=0))
+    assert "loads on 6 pieces" in str(some.piece_loads)
 
 
 def test_a_piece_from_beyond_reach_is_told():

@@ -6,7 +6,7 @@ from types import ModuleType
 from typing import Any
 
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 
 from ..._inputs import Numbers, checked
 from ..._system import State
@@ -67,6 +67,7 @@ def draw(
     labels: bool | None = None,
     frames: bool | None = None,
     contact_force: Float[Array, "contacts d"] | None = None,
+    contact_pairs: Int[Array, "contacts 3"] | None = None,
     force_scale: float | None = None,
 ) -> Axes:
     """Draw a mechanism as a skeleton. Each body is drawn as bars from its centre of mass to the
@@ -84,6 +85,8 @@ def draw(
       default for up to 50 bodies. Of more bodies with shapes no centres of mass are shown.
     - `contact_force`: contact forces at q, as in `Solution.contact_force`, shown by arrows; by
       default none. They are those on body b, or on a if b is the ground.
+    - `contact_pairs`: with `NearContacts`, to which pairs these forces belong, as in
+      `Solution.contact_pairs`.
     - `force_scale`: length of the arrows [m/N]. By default the longest one is a quarter of the
       picture.
 
@@ -101,8 +104,9 @@ def draw(
     labels, frames = (few if x is None else x for x in (labels, frames))
     if contact_force is not None:
         state = State(0.0, q, np.zeros(mechanism.coordinates.nv, q.dtype))
-        world = concrete(contact_forces(mechanism, state, contact_force))
-        forces = point_forces(mechanism, at, world[None], force_scale)
+        pairs = None if contact_pairs is None else concrete(contact_pairs)[None]
+        world = concrete(contact_forces(mechanism, state, contact_force, contact_pairs))
+        forces = point_forces(mechanism, at, world[None], force_scale, pairs)
     return Picture(mechanism, at, view, ax, labels=labels, frames=frames, forces=forces).ax
 
 

@@ -65,6 +65,7 @@ def contact_forces(
     mechanism: Mechanism,
     state: AbstractStates,
     force: Float[Array, "*batch contacts d"] | None = None,
+    pairs: Int[Array, "*batch contacts 3"] | None = None,
 ) -> Float[Array, "*batch points 3"]:
     """Forces on body b at the contact points between shapes, in world axes. Body a gets the
     opposite forces.
@@ -75,14 +76,15 @@ def contact_forces(
     are means over the step before. The two differ by the motion of one step.
 
     **Arguments:** `state`: a `State` or a `Solution`, with any leading axes. `force`: the contact
-    forces there [N], by default `Solution.contact_force`.
+    forces there [N], by default `Solution.contact_force`. `pairs`: those to which they belong with
+    `NearContacts`, by default `Solution.contact_pairs`.
 
     **Returns:** forces [N], in the order of `Mechanism.contact_points`, or with `NearContacts` in
     the order of `Solution.contact_pairs`. Moments are left out, and so are gaps and joint limits.
     Differentiable.
 
     **Raises:** `ValueError` for forces of a wrong number of contacts or components, and for a state
-    of a mechanism with `NearContacts` that is no `Solution`.
+    of a mechanism with `NearContacts` that is no `Solution`, without `pairs`.
     """
     force = contact_force_of(state) if force is None else force
     expected = (len(mechanism.contact_names), mechanism.contact_set.layout.d)
@@ -91,7 +93,7 @@ def contact_forces(
             f"Argument `force` must have shape (..., {expected[0]}, {expected[1]}) for the "
             f"contacts of this mechanism, but has {force.shape}. Give `Solution.contact_force`."
         )
-    pairs = pairs_of(mechanism, state)
+    pairs = pairs_of(mechanism, state) if pairs is None else pairs
     return _forces(mechanism, points_of(mechanism, state)[1], force, pairs)
 
 
@@ -106,7 +108,7 @@ def pairs_of(mechanism: Mechanism, state: AbstractStates) -> Int[Array, "*batch 
         names = [near.contacts.name for near in mechanism.contact_set.near]
         raise ValueError(
             f"The forces of the `NearContacts` {names} have no fixed places: give the `Solution`, "
-            "whose `contact_pairs` tell to which pairs they belong."
+            "whose `contact_pairs` tell to which pairs they belong, or these pairs."
         )
     return pairs
 

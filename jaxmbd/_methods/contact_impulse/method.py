@@ -20,6 +20,7 @@ from ..._contact import (
     Pyramid,
     contact_rows,
 )
+from ..._equations import pieces_of
 from ..._inputs import checked, not_negative
 from ..._linalg import AbstractConstraintSolver, Automatic
 from ..base import AbstractEnforcement
@@ -104,9 +105,11 @@ class ContactImpulse(AbstractEnforcement):
 
     def init(self, problem, t, q, v):
         contacts, located = eqx.filter_eval_shape(contact_rows, problem.system, t, q, v), None
-        pairs = None
+        pairs = load = None
         if contacts.pairs is not None:
             pairs = contact_rows(problem.system, t, q, v).pairs
+            assert pairs is not None
+            load = jnp.zeros(pieces_of(problem.system, pairs)[1], q.dtype)
         if locates(problem):
             if contacts.law.stiffness is not None:
                 raise ValueError(
@@ -123,6 +126,7 @@ class ContactImpulse(AbstractEnforcement):
             any_overlap(q.dtype),
             located,
             pairs,
+            load,
         )
         return super().init(problem, t, q, v).replace(contacts=past)
 

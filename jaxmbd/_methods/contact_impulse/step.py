@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PyTree
 
-from ..._compiler import any_of_batch, checkpointed, tree_where
+from ..._compiler import any_of_batch, checkpointed, sums_at, tree_where
 from ..._contact import (
     ABSENT,
     OVERFLOW,
@@ -24,9 +24,10 @@ from ..._contact import (
     to_first_impact,
     touch,
 )
-from ..._equations import among
+from ..._equations import among, pieces_of
 from ..._linalg import ConstraintOperator
 from ..._results import RESULTS, first_failure
+from ..._system import AbstractSystem
 from ..._types import Coordinates, DType, RealScalarLike, Rows, Scalar, Velocity
 from ..base import SimulationProblem, Step
 from ..point import contradiction_of, point_at
@@ -164,6 +165,7 @@ class ContactStep(eqx.Module):
         unlocated = past.unlocated
         if unlocated is not None:
             unlocated = unlocated + jnp.where(end.ran_out, 1, 0)
+        load = None if end.pairs is None else load_of_pieces(problem.system, end) / h
         state = state.replace(
             t=t,
             q=q,
@@ -177,6 +179,7 @@ class ContactStep(eqx.Module):
                 end.allowed,
                 unlocated,
                 end.pairs,
+                load,
             ),
             memory=end.memory,
         )
@@ -558,6 +561,14 @@ class ContactStep(eqx.Module):
             first_failure(equations.result, solved.result, taken),
             contacts.pairs,
         )
+
+
+def load_of_pieces(system: AbstractSystem, at: _Phase) -> Float[Array, " pieces"]:
+    """Return the sum of the normal impulses on each piece of contacts without a fixed place."""
+    assert at.pairs is not None
+    pieces, count = pieces_of(system, at.pairs)
+    normal = jnp.repeat(at.impulses[:, :1], 2, axis=0)
+    return sums_at(normal, pieces.ravel(), count + 1)[:count, 0]
 
 
 def _short(h: Array) -> float:
