@@ -30,8 +30,8 @@ def kernel(fn: Callable, *, on_cpu: bool = False) -> Callable:
     Without `vmap`, and on CPUs, nothing changes.
 
     Derivatives of the batch, in both modes, are a kernel of their own, which computes the function
-    again from its operands: `jax.checkpoint` around it saves nothing more. There are no second
-    derivatives; take those within `fn`.
+    again from its operands: `jax.checkpoint` around it saves nothing more. XLA computes second
+    derivatives, unless they are taken within `fn`.
 
     Errors that `fn` raises in compiled code, such as those of simulations without `throw=False`,
     are raised after the kernel, if some sample has one.
@@ -143,23 +143,33 @@ _marked.multiple_results = True
 _TRANSPOSED = {"tangents": "cotangents", "cotangents": "tangents"}
 
 
-def _computed(*operands, program, kind, along, size, batched, summed):
+def _by_xla(*operands, program, kind, along, size, batched, summed):
     fn = functools.partial(getattr(program, kind), along)
     if size is None:
         return fn(*operands)
+    axes = [0 if b else None for b in batched]
+    return _sums(jax.vmap(fn, axes, axis_size=size)(*operands), summed)
+
+
+def _computed(*operands, size, batched, summed, **params):
+    by_xla = functools.partial(_by_xla, size=size, batched=batched, summed=summed, **params)
+    if size is None:
+        return by_xla(*operands)
     of_one = [
         jax.ShapeDtypeStruct(x.shape[1:] if b else x.shape, x.dtype)
         for x, b in zip(operands, batched, strict=True)
     ]
-    shared = [not b for b in batched]
+    fn = functools.partial(getattr(params["program"], params["kind"]), params["along"])
     devices = jax.local_devices(backend=_device().platform)
-    made = kernel_or_reason(fn, of_one, shared, size, devices)
+    made = kernel_or_reason(fn, of_one, [not b for b in batched], size, devices)
     if isinstance(made, str):
         _warn(made)
-        out = jax.vmap(fn, [0 if b else None for b in batched], axis_size=size)(*operands)
-    else:
-        out = made(size, *operands)
-    return [jnp.sum(x, axis=0) if s else x for x, s in zip(out, summed, strict=True)]
+        return by_xla(*operands)
+    return _sums(made(size, *operands), summed)
+
+
+def _sums(results, summed, axis=0):
+    return [jnp.sum(x, axis) if s else x for x, s in zip(results, summed, strict=True)]
 
 
 def _shapes(*operands, program, kind, along, size, batched, summed):
@@ -192,29 +202,29 @@ def _batched(operands, dims, *, program, kind, along, size, batched, summed):
     both = tuple(a or b for a, b in zip(flags, batched, strict=True))
     out = _marked.bind(*together, size=n * size, batched=both, **params)
     out = [x.reshape(n, size, *x.shape[1:]) for x in out]
-    return [jnp.sum(x, axis=1) if s else x for x, s in zip(out, summed, strict=True)], [0] * len(
-        out
-    )
+    return _sums(out, summed, axis=1), [0] * len(out)
 
 
 def _jvp(operands, tangents, *, program, kind, along, size, batched, summed):
-    params = dict(program=program, size=size)
-    out = _marked.bind(*operands, kind=kind, along=along, batched=batched, summed=summed, **params)
-    count = len(program.inputs)
-    moving = tuple(k for k in range(count) if type(tangents[k]) is not ad.Zero)
+    params = dict(program=program, kind=kind, along=along, size=size, batched=batched)
+    params |= dict(summed=summed)
+    moving = tuple(k for k, dx in enumerate(tangents) if type(dx) is not ad.Zero)
+    moved, count = [tangents[k] for k in moving], len(program.inputs)
+    if kind != "values" and any(k < count for k in moving):  # second derivatives
+
+        def fn(*at):
+            all_operands = list(operands)
+            for k, x in zip(moving, at, strict=True):
+                all_operands[k] = x
+            return _by_xla(*all_operands, **params)
+
+        return jax.jvp(fn, [operands[k] for k in moving], moved)
+    out = _marked.bind(*operands, **params)
     if kind != "values":
-        if moving:
-            raise NotImplementedError(
-                "Batches of a function that is marked by `mbd.rollout.kernel` have no second "
-                "derivatives. Take them within the function."
-            )
         linear = map(ad.instantiate_zeros, tangents[count:])
-        params |= dict(kind=kind, along=along, batched=batched, summed=summed)
         return out, _marked.bind(*operands[:count], *linear, **params)
-    moved = [ad.instantiate_zeros(tangents[k]) for k in moving]
-    flags = *batched, *(batched[k] for k in moving)
-    none = (False,) * len(program.moving)
-    params |= dict(kind="tangents", along=moving, batched=flags, summed=none)
+    params |= dict(kind="tangents", along=moving, summed=(False,) * len(program.moving))
+    params |= dict(batched=(*batched, *(batched[k] for k in moving)))
     found = iter(_marked.bind(*operands, *moved, **params))
     return out, [
         next(found) if k in program.moving else ad.Zero(jax.typeof(x).to_tangent_aval())
