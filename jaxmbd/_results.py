@@ -212,6 +212,11 @@ class RESULTS(diffrax.RESULTS, metaclass=_InWords):  # pyright: ignore[reportGen
         "raise `start_tolerance`: the first step then removes the overlap. Called outside of "
         "`jax.jit`, `simulate` names the joints and contacts."
     )
+    contact_acts = (
+        "A contact presses or strikes in this state, and its force is left out here: the motion "
+        "is another one. `simulate` with `ContactImpulse` knows contacts, and `analysis."
+        "equilibrium` knows those of a system at rest."
+    )
     covariance_indefinite = (
         "The covariance of a filter is not positive: that of a start or of a noise is negative in "
         "some direction, or a sensor without noise reads what is known exactly. Give each sensor a "

@@ -21,6 +21,7 @@ from .._search import bounded_least_squares
 from .._step import as_control
 from .._system import AbstractStates, AbstractSystem, State
 from .._types import RealScalarLike
+from .acting_contacts import contact_verdict
 from .linearise import acceleration, verdict
 
 
@@ -33,8 +34,8 @@ class Inputs(eqx.Module):
     - `missed`: the requested acceleration minus the one under u, `(nv,)`. It is 0 up to rounding if
       the inputs can produce the motion.
     - `result`: `RESULTS.successful`, or why the numbers are not to be trusted: the state violates
-      the constraints, the equations or the problem with bounds could not be solved, or bounds that
-      were traced cross.
+      the constraints, the equations or the problem with bounds could not be solved, bounds that
+      were traced cross, or a contact acts.
     """
 
     u: PyTree
@@ -79,7 +80,9 @@ def inverse_dynamics(
     closest in the norm of acceleration energy (Gauss's principle). The same holds within the bounds
     `lower` and `upper`, if they are given. Constraint forces are never solved for, so redundant
     rows are allowed and closed loops need not be cut. `static_inputs` holds a system at rest.
-    Contacts and dry friction do not act.
+    Contacts and dry friction do not act. Where a contact would, under the inputs that are found,
+    the result is `RESULTS.contact_acts`: where it touches and would be entered, or strikes. Limits
+    of joints within their range do not act.
 
     **Arguments:**
 
@@ -155,14 +158,15 @@ def accelerations(
     start_tolerance: Annotated[RealScalarLike, not_negative_or_infinite] = 1e-3,
     throw: bool = True,
 ) -> Float[Array, "*batch nv"]:
-    """The accelerations v' of a system, for instance along a motion. Contacts and dry friction do
-    not act: a body that rests on the ground falls.
+    """The accelerations v' of a system, for instance along a motion. Contacts and dry friction are
+    left out. In a state in which a contact acts, as under a body that rests on the ground, there is
+    no answer: `RESULTS.contact_acts`.
 
     **Arguments:** `state`: t, q and v; or a `Solution`, a `Plan` or states with leading axes.
     `control`: the control u(t, q, v), or constant inputs. The others as in `inverse_dynamics`.
 
     **Returns:** v', with the shape of v. With `throw=False` it is NaN in states that violate the
-    constraints, or whose equations could not be solved.
+    constraints, whose equations could not be solved, or in which a contact acts.
 
     **Raises:** a run-time error for such a state if `throw` is true.
     """
@@ -214,7 +218,10 @@ def _accelerations(given, t, q, v):
 
     def one(t, q, v):
         dv, _ = acceleration(system, solver, control, t, q, v)
-        result = verdict(system, solver, control, t, q, v, tolerance)
+        result = first_failure(
+            verdict(system, solver, control, t, q, v, tolerance),
+            contact_verdict(system, t, q, v, dv),
+        )
         return jnp.where(result == RESULTS.successful, dv, jnp.nan), result
 
     return _over_leading_axes(one, t, q, v)
@@ -251,8 +258,12 @@ def _inputs(given, t, q, v, dv) -> Inputs:
             )
         made, multipliers = motion(found)
         control = as_control(unravel(found), dv.dtype)
-        result = verdict(system, solver, control, t, q, v, tolerance)
-        return Inputs(unravel(found), multipliers, dv - made, first_failure(result, within))
+        result = first_failure(
+            verdict(system, solver, control, t, q, v, tolerance),
+            within,
+            contact_verdict(system, t, q, v, made),
+        )
+        return Inputs(unravel(found), multipliers, dv - made, result)
 
     return _over_leading_axes(one, t, q, v, dv)
 

@@ -155,3 +155,77 @@ def test_refused(dv, options, words):
     system, rest = Springs(*(np.eye(1),) * 3), mbd.State(0.0, [0.0], [0.0])
     with pytest.raises(ValueError, match=words):
         inverse_dynamics(system, rest, dv, np.zeros(1), **options)
+
+
+class Points(mbd.AbstractSystem):
+    """A mass above a rigid floor, and one above a soft floor; u are upward forces on them."""
+
+    def mass_matrix(self, q):
+        return jnp.eye(2)
+
+    def force(self, t, q, v, u):
+        return u - gravity
+
+    def gap(self, q, t):
+        return q
+
+    @property
+    def contact_law(self):
+        return mbd.ContactLaw(stiffness=jnp.array([jnp.inf, 1e3]))
+
+
+@pytest.mark.parametrize("call", ["accelerations", "inverse_dynamics"])
+def test_contacts_that_act_are_told(call):
+    """Those that press or strike, and not those that are open or opening."""
+    high, u = (1.0, 0.0), np.zeros(2)
+    cases = [
+        (high, high, False),
+        ((0.0, 0.0), high, True),  # rests
+        ((1e-9, 0.0), high, True),
+        ((0.0, -1.0), high, True),  # strikes
+        ((0.0, 1.0), high, False),  # leaves
+        ((1e-3, -1.0), high, False),
+        (high, (-0.02, 0.0), True),  # compressed
+        (high, (-0.02, 1.0), True),
+        (high, (1e-9, 0.0), False),
+    ]
+    q, v = (np.array([[x[k] for x in case[:2]] for case in cases]) for k in (0, 1))
+    state = mbd.State(np.zeros(len(cases)), q, v)
+    acts = np.array([case[2] for case in cases])
+    if call == "accelerations":
+        dv = np.asarray(accelerations(Points(), state, u, throw=False))
+        np.testing.assert_array_equal(np.isnan(dv), np.stack([acts, acts], axis=1))
+        np.testing.assert_allclose(dv[~acts], -gravity, rtol=1e-12)
+        return
+    # Free fall needs no force; on the floor the forces that hold both masses suffice.
+    for wanted, told in ((np.full((9, 2), -gravity), acts), (np.zeros((9, 2)), None)):
+        found = inverse_dynamics(Points(), state, wanted, u, throw=False)
+        np.testing.assert_allclose(found.u, wanted + gravity, atol=1e-12)
+        told = np.isin(np.arange(9), [3, 6, 7]) if told is None else told
+        expected = [mbd.RESULTS.contact_acts if x else mbd.RESULTS.successful for x in told]
+        assert_verdicts(found.result, expected)
+
+
+@pytest.mark.slow
+def test_limits_of_joints_within_their_range_do_not_act():
+    """A pendulum with limits moves as without them, but for where it presses on one. A ball presses
+    on the ground, unless gravity lifts it."""
+    bob = mbd.Body("bob", mbd.Inertia.sphere(radius=0.1, mass=2.0), position=[0.5, 0.0, 0.0])
+    place = dict(point=[0.0, 0.0, 0.0], axis=[0.0, -1.0, 0.0])
+    hinge = mbd.Revolute("hinge", "ground", bob, **place, limits=[0.0, 1.0])
+    limit = mbd.JointLimit(hinge)
+    free, held = (mbd.Mechanism([bob], [hinge], contacts=x) for x in ([], [limit]))
+    for angle, rate, acts in ((0.5, 0.0, False), (0.0, 0.0, True), (0.0, 1.0, False)):
+        state = mbd.place_bodies(free, {"hinge": angle}, rates={"hinge": rate})
+        expected = accelerations(free, state)
+        if acts:
+            with pytest.raises(Exception, match="presses or strikes"):
+                accelerations(held, state)
+        else:
+            np.testing.assert_allclose(accelerations(held, state), expected, rtol=1e-12)
+    ball = mbd.Body("ball", mbd.Inertia.sphere(radius=0.1, mass=1.0), position=[0.0, 0.0, 0.1])
+    floor = mbd.Contact("floor", "ground", ball, mbd.HalfSpace(), mbd.Sphere(0.1))
+    lifted = mbd.Mechanism([ball], contacts=[floor], gravity=[0.0, 0.0, 1.0])
+    np.testing.assert_allclose(accelerations(lifted, lifted.state()), [0, 0, 1, 0, 0, 0])
+    with pytest.raises(Exception, match="presses or strikes"):
+        accelerations(mbd.Mechanism([ball], contacts=[floor]), lifted.state())
