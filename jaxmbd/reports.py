@@ -25,6 +25,7 @@ from ._mechanism import joint_rates as joint_rates
 from ._mechanism import kinetic_energies as kinetic_energies
 from ._mechanism import limit_violation as limit_violation
 from ._mechanism import mobility as mobility
+from ._mechanism import piece_forces as piece_forces
 from ._mechanism import powers as powers
 from ._mechanism import reaction_envelope as reaction_envelope
 from ._mechanism import reactions as reactions

@@ -134,6 +134,7 @@ from .reports import contact_states as contact_states
 from .reports import generalised_forces as generalised_forces
 from .reports import joint_closure as joint_closure
 from .reports import mobility as mobility
+from .reports import piece_forces as piece_forces
 from .reports import reaction_envelope as reaction_envelope
 from .reports import reactions as reactions
 from .reports import singularity as singularity

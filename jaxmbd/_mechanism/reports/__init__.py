@@ -12,6 +12,7 @@ from .contacts import contact_states as contact_states
 from .contacts import no_force as no_force
 from .contacts import over_intervals as over_intervals
 from .contacts import pairs_of as pairs_of
+from .contacts import piece_forces as piece_forces
 from .generalised_forces import GeneralisedForces as GeneralisedForces
 from .generalised_forces import generalised_forces as generalised_forces
 from .mobility import Dependency as Dependency

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from ..._compiler import as_one_program
+from ..._compiler import as_one_program, sums_at
 from ..._coordinates import cross, length
 from ..._inputs import checked
 from ..._printed import counted, largest, printed
@@ -95,6 +95,31 @@ def contact_forces(
         )
     pairs = pairs_of(mechanism, state) if pairs is None else pairs
     return _forces(mechanism, points_of(mechanism, state)[1], force, pairs)
+
+
+@checked
+def piece_forces(mechanism: Mechanism, state: AbstractStates) -> Float[Array, "*batch pieces 3"]:
+    """Forces on the pieces of `NearContacts`, in world axes: the resultant of all contact points of
+    each piece, friction included. On a wall it is what the wall carries.
+
+        f = mbd.reports.piece_forces(mechanism, sol)    # (times, pieces, 3)
+
+    Forces are those of `contact_forces`, means over the step before a saved time.
+    `Solution.piece_loads` has normal forces over all steps.
+
+    **Arguments:** `state`: a `Solution` of a mechanism with `NearContacts`, or a batch of them.
+
+    **Returns:** forces [N], with the pieces in the order of `NearContacts.body_names`, those of one
+    element after those of another. Differentiable.
+
+    **Raises:** `ValueError` without `NearContacts` or contact forces."""
+    if not mechanism.contact_set.near:
+        raise ValueError(
+            "Argument `mechanism` of piece_forces must have `NearContacts`, but has none: "
+            "`contact_forces` has the forces of contacts with fixed places."
+        )
+    force, pairs = contact_forces(mechanism, state), pairs_of(mechanism, state)
+    return _on_pieces(mechanism, force, pairs)
 
 
 def pairs_of(mechanism: Mechanism, state: AbstractStates) -> Int[Array, "*batch contacts 3"] | None:
@@ -186,6 +211,18 @@ def _forces(mechanism, q, force, pairs):
 
     known = () if pairs is None else ((pairs, 2),)
     return batched(one, (q, 1), (force, 2), *known)
+
+
+@eqx.filter_jit
+def _on_pieces(mechanism, force, pairs):
+    def one(force, pairs):
+        pieces, count = mechanism.contact_set.pieces_of(pairs)
+        # Gaps and dry friction, the last contacts, are between no pieces.
+        pieces = pieces[: force.shape[0]]
+        both = jnp.stack([-force, force], axis=1).reshape(-1, 3)
+        return sums_at(both, pieces.ravel(), count + 1)[:count]
+
+    return batched(one, (force, 2), (pairs, 2))
 
 
 def _slips(mechanism, q, v, pairs):
