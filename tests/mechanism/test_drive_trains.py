@@ -99,6 +99,22 @@ def test_teeth():
     assert np.all(off <= STIFFNESS * allowed + 1e-12)
 
 
+def test_teeth_within_the_play_have_no_derivatives():
+    """At rest, between the flanks and where one just touches; so has a spring with slack."""
+    slack = mbd.forces.CoordinateSpring(
+        "slack", twist(), stiffness=STIFFNESS, rest=[-PLAY / 2, PLAY / 2]
+    )
+
+    @jax.jit
+    @jax.vmap
+    def slopes(x):
+        law = jax.jacfwd(lambda x, rate: teeth().force(x, rate, 0.0, None), argnums=(0, 1))
+        return law(x, 0.0), jax.grad(jax.grad(slack.stored))(x)
+
+    for slope in jax.tree.leaves(slopes(np.array([0.0, PLAY / 2, -PLAY / 2]))):
+        np.testing.assert_allclose(slope, 0.0, atol=1e-12)
+
+
 @pytest.mark.slow
 def test_twist_of_a_drive():
     """Torques on both ends, with the kinematic error, and the rate beside that of the value."""

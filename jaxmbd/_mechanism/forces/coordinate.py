@@ -242,7 +242,11 @@ class CoordinateSpring(AbstractCoordinateForce):
     def _stretch(self, x) -> Float[Array, ""]:
         if self.rest is None:
             return x
-        return x - (self.rest if self.rest.ndim == 0 else jnp.clip(x, self.rest[0], self.rest[1]))
+        if self.rest.ndim == 0:
+            return x - self.rest
+        low, high = self.rest[0], self.rest[1]
+        # At the ends of the slack the stiffness is 0. `jnp.clip` would have a part of it.
+        return x - jnp.where(x > high, high, jnp.where(x < low, low, x))
 
     def stored(self, x):
         s, energy = self._stretch(x), jnp.zeros_like(x)

@@ -76,7 +76,8 @@ class PlaySpring(AbstractCoordinateForce):
         damper = self.damping * rate
         if self.play is not None:
             most = self._pressing(x)
-            damper = jnp.clip(damper, -most, most)
+            # Within the play there is none, at rest either: `jnp.clip` would leave a part of it.
+            damper = jnp.where(jnp.abs(damper) < most, damper, jnp.sign(damper) * most)
         return -elastic - damper
 
     def stored(self, x):
@@ -96,7 +97,7 @@ class PlaySpring(AbstractCoordinateForce):
 
     def _rounded(self, y) -> Float[Array, ""]:
         if self.smoothing is None:
-            return jnp.maximum(y, 0.0)
+            return jnp.where(y <= 0, 0.0, y)
         square = y * y + self.smoothing * self.smoothing
         positive = square > 0
         root = jnp.where(positive, jnp.sqrt(jnp.where(positive, square, 1.0)), 0.0)
