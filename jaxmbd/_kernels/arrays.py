@@ -7,7 +7,7 @@ import numpy as np
 
 from .emitter import Emitter, Rule
 from .form import Op, Var
-from .operations import CTYPE
+from .operations import ctype
 from .values import Change, Entries, Ix, Lazy, Value, View, entries, packed
 
 
@@ -87,7 +87,7 @@ def _reshape(e: Emitter, op: Op) -> None:
 
 def _iota(e: Emitter, op: Op) -> None:
     out, axis = op.outs[0], op.params["dimension"]
-    kind = CTYPE[out.dtype.name]
+    kind = ctype(out.dtype)
     at = lambda index: e.named(f"({kind})({index[axis]})", out.dtype)  # noqa: E731
     e.define(out, Lazy(out.shape, at, 0, frozenset()))
 

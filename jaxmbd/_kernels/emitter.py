@@ -18,7 +18,7 @@ import numpy as np
 from .folding import folded
 from .form import Block, Const, Op, Var
 from .form import Value as Named
-from .operations import CTYPE, expression, literal, same, simplified
+from .operations import ctype, expression, literal, same, simplified
 from .sharing import Sharing
 from .values import Buffer, Entries, Ix, Lazy, Operand, Value, View, buffers_of, entries, packed
 
@@ -105,12 +105,12 @@ class Emitter:
         """A variable that may change."""
         name = self.name(prefix)
         initial = "" if value is None else f" = {self.show(value)}"
-        self.line(f"{CTYPE[dtype.name]} {name}{initial};")
+        self.line(f"{ctype(dtype)} {name}{initial};")
         return name
 
     def named(self, text: str, dtype: np.dtype) -> str:
         """A name for an expression whose value does not change."""
-        key = f"{CTYPE[dtype.name]} {text}"
+        key = f"{ctype(dtype)} {text}"
         for scope in reversed(self.scopes):
             if key in scope.known:
                 return scope.known[key]
@@ -119,7 +119,7 @@ class Emitter:
 
     def fresh(self, text: str, dtype: np.dtype) -> str:
         name = self.name("s")
-        self.line(f"const {CTYPE[dtype.name]} {name} = {text};")
+        self.line(f"const {ctype(dtype)} {name} = {text};")
         return name
 
     def scalar(self, name: str, params: dict, operands: Sequence[Operand], dtypes, out) -> Operand:
@@ -173,7 +173,7 @@ class Emitter:
     # --- memory
 
     def buffer(self, dtype: np.dtype, size: int) -> Buffer:
-        kind = CTYPE[dtype.name]
+        kind = ctype(dtype)
         if size * dtype.itemsize > self.options.local:
             return self.scratch(dtype, size)
         shared = self.options.lanes > 1
@@ -191,7 +191,7 @@ class Emitter:
 
     def scratch(self, dtype: np.dtype, size: int) -> Buffer:
         pool = self.pools.setdefault("scratch", Pool(8))
-        at, kind, name = pool.reserve(size * dtype.itemsize), CTYPE[dtype.name], self.name("g")
+        at, kind, name = pool.reserve(size * dtype.itemsize), ctype(dtype), self.name("g")
         pointer = f"{kind}* const {name} = ({kind}*)(scratch + {at}ll * n) + s;"
         # Nothing between loops keeps those that lanes share from becoming one.
         (self.definitions if self.options.lanes > 1 else self.lines).append(pointer)
@@ -224,7 +224,7 @@ class Emitter:
         """A known array in memory."""
         key = array.dtype.str, array.tobytes()
         if key not in self.tables:
-            name, kind = self.name("k"), CTYPE[array.dtype.name]
+            name, kind = self.name("k"), ctype(array.dtype)
             numbers = ", ".join(map(literal, array.ravel()))
             self.definitions.append(f"static const {kind} {name}[{array.size}] = {{{numbers}}};")
             text = f"{name}[{{}}]"

@@ -5,6 +5,7 @@ functions of the C library (no `log1p`), and where `float(x)` and `int(x)` are m
 converted by `(float)x`, and helpers are lambdas in the function itself.
 """
 
+import functools
 import math
 import re
 from collections.abc import Callable, Sequence
@@ -27,6 +28,12 @@ CTYPE = {
     "float32": "float",
     "float64": "double",
 }
+
+
+@functools.cache  # NumPy takes long to tell the name
+def ctype(dtype: np.dtype) -> str:
+    return CTYPE[dtype.name]
+
 
 # Functions of the C library with one operand. Those of float end in f.
 _LIBRARY = (
@@ -208,7 +215,7 @@ def _wrapped(text: str, out: np.dtype) -> str:
     if out.kind == "i":
         whole = _unsigned(out) if out.itemsize >= 4 else "unsigned"
         text = re.sub(r"\{(\d)\}", rf"({whole}){{\1}}", text)
-    return f"({CTYPE[out.name]})({text})"
+    return f"({ctype(out)})({text})"
 
 
 def _arithmetic(op: _Operation) -> str:
@@ -227,14 +234,14 @@ def _quotient(op: _Operation) -> str:
         return "{0} / {1}"
     negated = _wrapped("0 - {0}", op.out)
     by_one = f"{{1}} == -1 ? {negated} : " if op.out.kind == "i" else ""
-    return f"{{1}} == 0 ? ({CTYPE[op.out.name]})-1 : {by_one}({CTYPE[op.out.name]})({{0}} / {{1}})"
+    return f"{{1}} == 0 ? ({ctype(op.out)})-1 : {by_one}({ctype(op.out)})({{0}} / {{1}})"
 
 
 def _remainder(op: _Operation) -> str:
     if op.out.kind == "f":
         return f"{_of_type('fmod', op.out)}({{0}}, {{1}})"
     by_one = "{1} == -1 ? 0 : " if op.out.kind == "i" else ""
-    return f"({CTYPE[op.out.name]})({{1}} == 0 ? {{0}} : {by_one}{{0}} % {{1}})"
+    return f"({ctype(op.out)})({{1}} == 0 ? {{0}} : {by_one}{{0}} % {{1}})"
 
 
 def _extreme(op: _Operation) -> str:
@@ -262,7 +269,7 @@ def _absolute(op: _Operation) -> str:
 
 
 def _sign(op: _Operation) -> str:
-    kind = CTYPE[op.out.name]
+    kind = ctype(op.out)
     if op.out.kind == "f":
         return f"{{0}} > 0 ? ({kind})1 : {{0}} < 0 ? ({kind})-1 : {{0}}"
     return f"({kind})(({{0}} > 0)" + (" - ({0} < 0))" if op.out.kind == "i" else ")")
@@ -273,27 +280,27 @@ def _logic(op: _Operation) -> str:
     return (
         f"{{0}} {logical} {{1}}"
         if op.out.kind == "b"
-        else f"({CTYPE[op.out.name]})({{0}} {bitwise} {{1}})"
+        else f"({ctype(op.out)})({{0}} {bitwise} {{1}})"
     )
 
 
 def _inverted(op: _Operation) -> str:
-    return "!{0}" if op.out.kind == "b" else f"({CTYPE[op.out.name]})~{{0}}"
+    return "!{0}" if op.out.kind == "b" else f"({ctype(op.out)})~{{0}}"
 
 
 def _shift(op: _Operation) -> str:
     bits, whole = 8 * op.out.itemsize, _unsigned(op.out)
     given = f"({_unsigned(op.dtypes[1])}){{1}} < {bits}u"
     if op.name == "shift_left":
-        return f"{given} ? ({CTYPE[op.out.name]})(({whole}){{0}} << {{1}}) : 0"
+        return f"{given} ? ({ctype(op.out)})(({whole}){{0}} << {{1}}) : 0"
     if op.name == "shift_right_logical":
-        return f"{given} ? ({CTYPE[op.out.name]})(({whole}){{0}} >> {{1}}) : 0"
+        return f"{given} ? ({ctype(op.out)})(({whole}){{0}} >> {{1}}) : 0"
     signed = CTYPE[f"int{bits}"]
-    return f"({CTYPE[op.out.name]})(({signed}){{0}} >> ({given} ? {{1}} : {bits - 1}))"
+    return f"({ctype(op.out)})(({signed}){{0}} >> ({given} ? {{1}} : {bits - 1}))"
 
 
 def _converted(op: _Operation) -> str:
-    (given,), kind = op.dtypes, CTYPE[op.out.name]
+    (given,), kind = op.dtypes, ctype(op.out)
     if op.out.kind == "b":
         return "{0} != 0"
     if not (given.kind == "f" and op.out.kind in "iu"):
@@ -310,14 +317,14 @@ def _same_bits(op: _Operation) -> str:
     (given,) = op.dtypes
     if given.itemsize != op.out.itemsize:
         raise Unsupported("bitcast_convert_type to another size")
-    a, b = CTYPE[given.name], CTYPE[op.out.name]
+    a, b = ctype(given), ctype(op.out)
     return f"[]({a} x) {{{{ {b} y; memcpy(&y, &x, sizeof(y)); return y; }}}}({{0}})"
 
 
 def _power(op: _Operation) -> str:
     if op.out.kind != "f":
         raise Unsupported("pow of integers")
-    return f"{_of_type('pow', op.out)}({{0}}, ({CTYPE[op.out.name]}){{1}})"
+    return f"{_of_type('pow', op.out)}({{0}}, ({ctype(op.out)}){{1}})"
 
 
 def _rounded(op: _Operation) -> str:

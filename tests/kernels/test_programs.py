@@ -16,8 +16,8 @@ BOX = mbd.Inertia.box(size=[0.3, 0.05, 0.05], mass=1.0)
 
 
 def chain():
-    """Five bars on hinges whose axes alternate."""
-    bodies = [mbd.Body(f"{k}", BOX, position=[0.15 + 0.3 * k, 0.0, 0.0]) for k in range(5)]
+    """Three bars on hinges whose axes alternate."""
+    bodies = [mbd.Body(f"{k}", BOX, position=[0.15 + 0.3 * k, 0.0, 0.0]) for k in range(3)]
     axes = [[0.0, 1.0, 0.0], [0.0, 0.0, 1.0]]
     joints = [
         mbd.Revolute(f"{k}", a, b, point=[0.3 * k, 0.0, 0.0], axis=axes[k % 2])
