@@ -31,11 +31,12 @@ _GROUPED = 4096
 _GROUP = 32
 
 
-# Characters of a source up to which a compiler for GPUs takes about a minute. On one core it took
-# 5 s for 704 thousand (the chain of 5 in float32) and 21 s for 2.15 million (its gradient) with a
-# thread for each sample, and with 32 threads 3 s for 128 thousand and 6 s for 336 thousand; for 464
-# thousand (the gradient of the four-bar) 15 s.
-_LONG_ALONE = 3_000_000
+# Characters of a source up to which a compiler for GPUs takes about a minute. One core took 5 s for
+# 704 thousand in variables (the chain of 5 in float32) and 17 s for 2.15 million (its gradient);
+# with loops for one thread 168 s for 1.7 million (the gradient of a robot on four feet), and for 32
+# threads 1 s for 128 thousand, 4 s for 336 thousand (the chain) and 40 s for a million (the robot).
+_LONG_IN_VARIABLES = 3_000_000
+_LONG_ALONE = 600_000
 _LONG_TOGETHER = 1_500_000
 
 
@@ -107,7 +108,8 @@ def _source(closed: ClosedJaxpr, lanes: Sequence[int]) -> Source:
 
 
 def _is_short(source: Source) -> bool:
-    return len(source.text) <= (_LONG_ALONE if source.lanes == 1 else _LONG_TOGETHER)
+    alone = _LONG_IN_VARIABLES if source.in_variables else _LONG_ALONE
+    return len(source.text) <= (alone if source.lanes == 1 else _LONG_TOGETHER)
 
 
 def _translated(closed: ClosedJaxpr, lanes: int) -> Source:

@@ -48,6 +48,7 @@ class Source:
     arena: int
     lanes: int
     checks: tuple[str, ...] = ()
+    in_variables: bool = False  # without arrays and loops over their entries
 
 
 def program_source(
@@ -108,7 +109,8 @@ def _written(program: ClosedJaxpr, options: Options, unrolled: int) -> Source:
     outputs = tuple(map(_described, program.out_avals))
     if checks:
         outputs = *outputs, (np.dtype(np.int32), ())
-    return Source(text + "\n", inputs, outputs, scratch, arena, options.lanes, tuple(checks))
+    kept = options.longest is not None
+    return Source(text + "\n", inputs, outputs, scratch, arena, options.lanes, tuple(checks), kept)
 
 
 def _described(aval) -> tuple[np.dtype, tuple[int, ...]]:
