@@ -48,6 +48,14 @@ def test_signals(force, value):
     np.testing.assert_allclose(load_of(load), value, rtol=1e-12)
 
 
+def test_inputs_at_a_limit_have_the_derivative_from_within():
+    """Where they often are in optimal motions."""
+    along = mbd.coordinates.PathLength(["ground", "b"], [None, None])
+    actuator = mbd.forces.CoordinateActuator("f", along, limits=[-2.0, 2.0])
+    slope = jax.vmap(jax.grad(lambda u: actuator.force(0.0, 0.0, 0.0, u[None])))
+    np.testing.assert_array_equal(jax.jit(slope)(np.array([-3.0, -2.0, 1.0, 2.0])), [0, 1, 1, 1])
+
+
 def test_float32():
     """Bodies in single precision have forces in single precision, whatever time and control are."""
     body = mbd.Body("b", mbd.Inertia.sphere(radius=np.float32(0.1), mass=1.0))
