@@ -276,21 +276,24 @@ def main() -> None:
         return
     print("millions of steps of all samples in a second", flush=True)
     began, shared = time.time(), ["--samples", *map(str, samples), "--steps", str(steps)]
-    jobs = [(d, k, c) for d in dtypes for k in options.kinds for c in options.cases]
-    for done, (dtype, kind, case) in enumerate(jobs):
+    jobs = [([d], [k], c) for d in dtypes for k in options.kinds for c in options.cases]
+    if options.cpu:  # the start of a process takes longer than many a case
+        jobs = [(dtypes, options.kinds, c) for c in options.cases]
+    for done, (types, kinds, case) in enumerate(jobs):
         left = seconds - (time.time() - began)
         # What is quick leaves its time to the others.
         limit = min(left, max(20.0, 4 * left / (len(jobs) - done)))
+        name = " ".join([case, *kinds, *types])
         if left < 10:
-            print(f"no time left for {case} {kind} {dtype}")
+            print(f"no time left for {name}")
             continue
-        command = [sys.executable, __file__, "--alone", "--cases", case, "--kinds", kind, *shared]
-        command += ["--dtypes", dtype, "--seconds", str(0.6 * limit)]
+        command = [sys.executable, __file__, "--alone", "--cases", case, "--kinds", *kinds, *shared]
+        command += ["--dtypes", *types, "--seconds", str(0.6 * limit)]
         command += ["--cpu"] if options.cpu else []
         try:
             subprocess.run(command, timeout=limit, check=False)
         except subprocess.TimeoutExpired:
-            print(f"{case} {kind} {dtype}: stopped after {limit:.0f} s", flush=True)
+            print(f"{name}: stopped after {limit:.0f} s", flush=True)
 
 
 if __name__ == "__main__":

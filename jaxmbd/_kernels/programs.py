@@ -105,12 +105,16 @@ def _cumulative(combine: Callable) -> Callable:
     return program
 
 
+def _is_nan(x: Array) -> Array:
+    return x != x if jnp.issubdtype(x.dtype, jnp.floating) else jnp.zeros(x.shape, bool)
+
+
 def _place_of(extreme: Callable) -> Callable:
     """The first place of the largest or smallest number, or of NaN."""
 
     def program(p: Params, x: Array) -> Array:
         (axis,), x = p["axes"], x.astype(np.int32) if x.dtype == bool else x
-        found = (x == extreme(x, axis=axis, keepdims=True)) | (x != x)
+        found = (x == extreme(x, axis=axis, keepdims=True)) | _is_nan(x)
         place = lax.broadcasted_iota(p["index_dtype"], x.shape, axis)
         return jnp.min(jnp.where(found, place, jnp.full_like(place, x.shape[axis])), axis)
 
@@ -126,9 +130,8 @@ def _sort(p: Params, *arrays: Array) -> list[Array]:
     before = jnp.broadcast_to(place[:, None] < place[None, :], (*shape, n))
     for x in reversed(rows[: p["num_keys"]]):
         a, b = jnp.broadcast_arrays(x[..., :, None], x[..., None, :])
-        # Not a number is not equal to itself.
-        less = (a < b) | ((a == a) & (b != b))
-        equal = (a == b) | ((a != a) & (b != b))
+        less = (a < b) | (~_is_nan(a) & _is_nan(b))
+        equal = (a == b) | (_is_nan(a) & _is_nan(b))
         before = less | (equal & before)
     rank = jnp.sum(before, axis=-2, dtype=jnp.int32).reshape(-1, n)
     move = jax.vmap(lambda to, x: jnp.zeros_like(x).at[to].set(x, mode="promise_in_bounds"))
