@@ -71,12 +71,13 @@ class ContactEquations(eqx.Module):
         y = jax.vmap(self.groups.project)(lam - z, self.mu, smoothing)
         return lam - y
 
-    def problem(self, S: AbstractDelassus) -> ContactProblem:
-        """Return the problem with the given S (see `delassus`), as a constant to derivatives."""
-        fixed = stop_gradient((self.b, self.mu, self.compliance, self.smoothing))
-        b, mu, compliance, smoothing = fixed
+    def problem(self, S: AbstractDelassus, passing: Impulses | None = None) -> ContactProblem:
+        """Return the problem with the given S (see `delassus`) and the part of b that is `passing`,
+        as a constant to derivatives."""
+        fixed = stop_gradient((self.b, self.mu, self.compliance, self.smoothing, passing))
+        b, mu, compliance, smoothing, passing = fixed
         own = jnp.zeros((*b.shape, b.shape[1]), b.dtype).at[:, 0, 0].set(compliance)
-        return ContactProblem.scaled(S.plus(own), b, mu, self.groups, smoothing)
+        return ContactProblem.scaled(S.plus(own), b, mu, self.groups, smoothing, passing)
 
 
 def delassus(

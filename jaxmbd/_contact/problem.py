@@ -78,6 +78,8 @@ class ContactProblem(eqx.Module):
     - `smoothing`: shape `(contacts,)`, or `None`.
     - `held`: compliance added to S in friction directions that equality rows fix, see
       `held_directions`, shape `(contacts, d - 1, d - 1)`.
+    - `passing`: the part of b that the next step does not have if the contacts of this one hold;
+      `None` where no step follows.
     """
 
     S: AbstractDelassus
@@ -87,6 +89,7 @@ class ContactProblem(eqx.Module):
     smoothing: Float[Array, " contacts"] | None
     held: Float[Array, "contacts k k"]
     groups: Groups
+    passing: Impulses | None = None
 
     @classmethod
     def scaled(
@@ -96,8 +99,10 @@ class ContactProblem(eqx.Module):
         mu: Float[Array, "contacts groups"],
         groups: Groups,
         smoothing: Float[Array, ""] | None,
+        passing: Impulses | None = None,
     ) -> "ContactProblem":
-        """Build it from S [1/kg], b [m/s], and the velocity [m/s] by which to smooth, or `None`."""
+        """Build it from S [1/kg], b and `passing` [m/s], and the velocity [m/s] by which to smooth,
+        or `None`."""
         mean = jnp.trace(S.blocks(), axis1=1, axis2=2) / groups.d
         # A contact that can move nothing (two shapes on the ground) has S = 0.
         scale = 1 / jnp.sqrt(jnp.where(mean > 0, mean, 1.0))
@@ -105,7 +110,8 @@ class ContactProblem(eqx.Module):
         held = jax.vmap(held_directions)(S.blocks()[:, 1:, 1:])
         S = S.plus(jnp.pad(held, ((0, 0), (1, 0), (1, 0))))
         smoothing = None if smoothing is None else smoothing * scale
-        return cls(S, b * scale[:, None], mu, scale, smoothing, held, groups)
+        passing = None if passing is None else passing * scale[:, None]
+        return cls(S, b * scale[:, None], mu, scale, smoothing, held, groups, passing)
 
     def velocities(self, lam: Impulses) -> Impulses:
         """Return z of the impulses, both scaled."""

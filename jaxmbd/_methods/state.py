@@ -20,8 +20,9 @@ class ContactMemory(NamedTuple):
     **Fields:**
 
     - `force`: of each contact the normal force, then friction along its tangents and further
-      components, as means over the step, shape `(contacts, d)` [N]. The next solve starts from
-      these.
+      components, as means over the step, shape `(contacts, d)` [N].
+    - `expected`: the same for the next step, where its solve starts: without the forces that
+      stopped bodies in this one. With located impacts as `force`.
     - `residual`: the largest residual of the contact problems so far [m/s].
     - `watched`: the contacts that were part of the contact problem. `resting`: which of them
       pressed without a bounce.
@@ -36,6 +37,7 @@ class ContactMemory(NamedTuple):
     """
 
     force: Float[Array, " *batch contacts d"]
+    expected: Float[Array, " *batch contacts d"]
     residual: Float[Array, " *batch"]
     watched: Bool[Array, " *batch contacts"]
     resting: Bool[Array, " *batch contacts"]

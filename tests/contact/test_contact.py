@@ -143,6 +143,26 @@ def test_overlaps_that_contradict_each_other(impacts):
     np.testing.assert_allclose(sol.q, -1e-4)
 
 
+@pytest.mark.slow
+def test_rounding_of_a_closed_gap_moves_nothing():
+    """A point at rest on ground whose height is a parameter. It stays where the gap is rounding,
+    closes a larger one, and follows the ground in both cases."""
+    h, gap = 1e-2, np.array([0.0, 6e-13, -6e-13, 3e-9])
+
+    def end(height, gap):
+        """The height of the point, which starts above the ground at 0, and its velocity."""
+        ground = Facets(jnp.eye(1), -height[None], gravity=G)
+        start = mbd.State(0.0, gap[None], jnp.zeros(1))
+        sol = mbd.simulate(ground, mbd.ContactImpulse(), start, dt=h, num_steps=1)
+        return sol.q[0, 0], sol.v[0, 0]
+
+    each = lambda fn: jax.jit(jax.vmap(fn))(np.zeros(4), gap)  # noqa: E731
+    _, v = each(end)
+    np.testing.assert_allclose(v, [0.0, 0.0, 0.0, -3e-9 / h], rtol=1e-9, atol=1e-15)
+    for mode in (jax.jacfwd, jax.grad):
+        np.testing.assert_allclose(each(mode(lambda *x: end(*x)[0])), 1.0, rtol=1e-12)
+
+
 def table(t):
     """Its height and its velocity."""
     return 0.02 * np.sin(5 * t), 0.1 * np.cos(5 * t)

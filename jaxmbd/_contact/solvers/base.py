@@ -17,13 +17,14 @@ _ROUNDING = 16
 
 
 class Solved(NamedTuple):
-    """Scaled impulses, their residual [m/s], whether it is within the tolerance, and the number of
-    iterations."""
+    """Scaled impulses, their residual [m/s], whether it is within the tolerance, the number of
+    iterations, and the impulses that are `expected` of the next step: the guess for it."""
 
     impulses: Impulses
     residual: Float[Array, ""]
     accepted: Bool[Array, ""]
     iterations: Int[Array, ""]
+    expected: Impulses
 
 
 class AbstractContactSolver(Extensible):
@@ -42,7 +43,7 @@ class AbstractContactSolver(Extensible):
     def solved(self, problem: ContactProblem, lam: Impulses, iterations: Int[Array, ""]) -> Solved:
         """Return the impulses with their verdict."""
         residual = problem.residual(lam)
-        return Solved(lam, residual, residual <= self.bound(problem, lam), iterations)
+        return Solved(lam, residual, residual <= self.bound(problem, lam), iterations, lam)
 
     def bound(self, problem: ContactProblem, lam: Impulses) -> Float[Array, ""]:
         """Return the largest residual [m/s] that is accepted."""

@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
-from ..._compiler import entry, only_if, replaced, tree_where
+from ..._compiler import contract, entry, only_if, replaced, tree_where
 from ..._inputs import at_least, checked, not_negative
 from ..newton import fading, moved, natural_derivative
 from ..problem import ContactProblem
@@ -24,6 +24,12 @@ from .projected_gauss_seidel import sweep
 # The residual at which Newton's method stops, in units of the machine precision times the largest
 # impulse, as a velocity. Redundant contacts that nearly contradict each other leave no less.
 _STILL = 4096
+
+# Impulses that a step did not make twice as good may leave so many times this residual.
+_CALM = 16
+
+# Velocities below so many times this residual are rounding.
+_NOISE = 64
 
 # Where the residual of the guess exceeds this share of that without impulses, so many sweeps, and
 # one more for so many contacts, come before the first of Newton's steps. They find out most of the
@@ -77,8 +83,9 @@ class InteriorPoint(AbstractContactSolver):
 
     1. Newton's method on the natural map from the warm start, with pivots where redundant contacts
        do not agree (see `newton.py`). One or two eliminations where the active set changes little:
-       near a solution their factors serve for several steps. Where many bodies strike each other,
-       some sweeps of Gauss and Seidel come first, and more of them before 2.
+       near a solution their factors serve for several steps, and for the change that the guess of
+       the next step needs. Where many bodies strike each other, some sweeps of Gauss and Seidel
+       come first, and more of them before 2.
     2. If it fails, the proximal point method from the best impulses so far. It solves problems
        in which rho (lam - centre) is added to z, by full steps of Newton's method. Each solution
        is the next centre. rho decreases after a problem that took few steps and increases after one
@@ -129,19 +136,21 @@ class InteriorPoint(AbstractContactSolver):
             memory=problem.S.memory(),
             iterations=none,
             going=jnp.asarray(True),
+            to_come=zero,
         )
         turns = _Turns(self, problem, path, r, idle)
         end = jax.lax.while_loop(lambda at: at.going, turns.turn, start)
         accepted = end.residual <= self.tolerance + end.slack
-        return Solved(end.best, end.residual, accepted, end.iterations)
+        expected = (end.best + end.to_come).at[:, 0].max(0.0)
+        return Solved(end.best, end.residual, accepted, end.iterations, expected)
 
 
 class _At(NamedTuple):
     """The point of the iteration and the variables w of the central path; the kind of this attempt,
     the number of attempts before, and of turns in this one; whether the last turn moved; the best
     impulses of all, their residual and its rounding error [m/s]; the centre of the proximal
-    problem, its residual and rho; the memory of eliminations; the number of iterations; and whether
-    to go on."""
+    problem, its residual and rho; the memory of eliminations; the number of iterations; whether to
+    go on; and the change of the impulses that the next step will need."""
 
     lam: Impulses
     w: Points
@@ -158,13 +167,15 @@ class _At(NamedTuple):
     memory: PyTree
     iterations: Int[Array, ""]
     going: Bool[Array, ""]
+    to_come: Impulses
 
 
 class _Found(NamedTuple):
     """The search for a direction: the one found so far, and its product with S; the right side of
     the equations for the next one; the residual at its end, and whether this is close to a
     solution; the rest of a direction along the central path; the number of turns, and whether to go
-    on."""
+    on; whether the direction leads to a solution, after which the last turn finds the change
+    `to_come`."""
 
     d: Impulses
     Sd: Impulses
@@ -174,6 +185,8 @@ class _Found(NamedTuple):
     to: Direction
     turns: Int[Array, ""]
     going: Bool[Array, ""]
+    solved: Bool[Array, ""]
+    to_come: Impulses
 
 
 class _Turns(NamedTuple):
@@ -201,6 +214,7 @@ class _Turns(NamedTuple):
         lam, z, r, residual = tree_where(worse, idle, (at.lam, z, r, residual))
         # At its centre a proximal problem has the residual of the problem itself.
         better = (~proximal | first) & (residual < at.residual)
+        idles = ~first & ~(residual < 0.5 * at.residual)
         at = at._replace(
             lam=lam,
             best=jnp.where(better, lam, at.best),
@@ -208,8 +222,8 @@ class _Turns(NamedTuple):
             left=jnp.where(first, residual, at.left),
         )
         size = jnp.maximum(problem.norm(lam), self.idle)
-        still = jnp.minimum(_STILL * jnp.finfo(r.dtype).eps * size, _STRIVE * solver.tolerance)
-        still = jnp.maximum(still, at.slack)
+        still = _STILL * jnp.finfo(r.dtype).eps * size * jnp.where(idles, _CALM, 1)
+        still = jnp.maximum(jnp.minimum(still, _STRIVE * solver.tolerance), at.slack)
         enough = jnp.maximum(still, _ENOUGH * (solver.tolerance + at.slack))
         good = at.residual <= jnp.where(proximal, enough, still)
         bound = jnp.where(central, _NEAR * self.idle, still)
@@ -327,23 +341,30 @@ class _Turns(NamedTuple):
 
             def of_newton(found):
                 """Newton's direction. Where it leads close to a solution, go on with the same
-                factors."""
+                factors; from a solution, to what the next step needs."""
                 first, tried = found.turns == 0, (found.d + d, found.Sd + Sd)
                 change = tried[1] + rho * tried[0]
                 left = problem.natural(at.lam + tried[0], z + change)
                 residual = problem.norm(left)
                 close = residual <= jnp.where(first, _CLOSE_BY, _AGAIN) * found.residual
                 kept = tree_where(first | close, tried, (found.d, found.Sd))
+                solved = (residual <= bound) & ~whole & (problem.passing is not None)
+                coming = self._coming(P, z + change, bound)
                 return found._replace(
                     d=kept[0],
                     Sd=kept[1],
-                    right=-left,
+                    right=-left - jnp.where(solved, coming, 0.0),
                     residual=residual,
                     close=jnp.where(first, close, found.close),
-                    going=close & (residual > bound),
+                    going=solved | (close & (residual > bound)),
+                    solved=solved,
                 )
 
-            found = jax.lax.cond(central, of_path, of_newton, found)
+            def of_next_step(found):
+                return found._replace(to_come=d, going=jnp.asarray(False))
+
+            which = jnp.where(found.solved, 2, central.astype(jnp.int32))
+            found = jax.lax.switch(which, [of_newton, of_path, of_next_step], found)
             return found._replace(turns=found.turns + 1)
 
         start = _Found(
@@ -355,16 +376,22 @@ class _Turns(NamedTuple):
             to=Direction(product, at.w, self.idle),
             turns=jnp.zeros_like(at.turns),
             going=jnp.asarray(True),
+            solved=jnp.asarray(False),
+            to_come=jnp.zeros_like(r),
         )
         found = jax.lax.while_loop(lambda found: found.going, direction, start)
 
         def along_path(at):
             return path.moved(at.lam, at.w, found.d, found.to)
 
+        # Near a solution, contacts at the edge of their friction let no shorter step succeed.
+        near = (at.turns == 0) & (at.residual <= self.solver.tolerance)
+        full = whole | found.close | near
+
         def by_newton(at):
             finite = jnp.all(jnp.isfinite(found.d))
             d, change = (jnp.where(finite, x, 0.0) for x in (found.d, found.Sd + rho * found.d))
-            lam, helps = moved(problem, at.lam, z, r, d, change, whole | found.close)
+            lam, helps = moved(problem, at.lam, z, r, d, change, full)
             return lam, at.w, helps & finite
 
         lam, w, helps = jax.lax.cond(central, along_path, by_newton, at)
@@ -375,4 +402,17 @@ class _Turns(NamedTuple):
             moved=helps,
             memory=memory,
             iterations=at.iterations + 1,
+            to_come=jnp.where(jnp.isfinite(found.to_come), found.to_come, 0.0),
         )
+
+    def _coming(self, P: Array, z: Impulses, bound: Float[Array, ""]) -> Impulses:
+        """By how much the next step changes the natural map of a solution, whose velocities are z,
+        as far as this is rounding. The impulses that remove such velocities would be needed once
+        only, and as the next guess would cause them again. What is larger comes back: contacts that
+        roll, on round bodies, have a gap at the start of each step."""
+        if self.problem.passing is None:
+            return jnp.zeros_like(z)
+        passing = self.problem.passing
+        size = jnp.max(jnp.abs(passing / self.problem.scale[:, None]), axis=1, keepdims=True)
+        change = z.at[:, 0].set(0.0) - passing
+        return contract("cij,cj->ci", P, jnp.where(size < _NOISE * bound, change, 0.0))

@@ -120,6 +120,7 @@ class ContactImpulse(AbstractEnforcement):
         count, d = contacts.total, contacts.drift.shape[1]
         past = ContactMemory(
             jnp.zeros((count, d), q.dtype),
+            jnp.zeros((count, d), q.dtype),
             jnp.zeros((), q.dtype),
             jnp.ones(count, bool),
             jnp.zeros(count, bool),

@@ -33,13 +33,14 @@ from ..._linalg import ConstraintOperator
 from ..._results import RESULTS, first_failure
 from ..._types import RealScalarLike, Rows, Velocity
 
-# Overlaps [m] below this are rounding errors.
+# Gaps and overlaps [m] below this are rounding errors.
 _SLOP = 1e-12
 
 
 class Resolved(NamedTuple):
     """The solution of a contact problem: the change of the velocities, the impulses of the equality
-    rows and of the contacts, which contacts carry load, the residual [m/s], and a verdict."""
+    rows and of the contacts, which contacts carry load, the residual [m/s], a verdict, and the
+    impulses that are expected of the next step."""
 
     change: Velocity
     multipliers: Rows
@@ -47,6 +48,7 @@ class Resolved(NamedTuple):
     pressed: Bool[Array, " contacts"]
     residual: Float[Array, ""]
     result: RESULTS
+    expected: Impulses
 
     @classmethod
     def nothing(cls, like: Velocity, rows: int, impulses: Impulses) -> "Resolved":
@@ -59,6 +61,7 @@ class Resolved(NamedTuple):
             jnp.zeros(count, bool),
             jnp.zeros((), dtype),
             RESULTS.where(jnp.array(True), RESULTS.successful, RESULTS.contact_unsolved),
+            jnp.zeros_like(impulses),
         )
 
     def then(self, next: "Resolved") -> "Resolved":
@@ -70,20 +73,22 @@ class Resolved(NamedTuple):
             self.pressed | next.pressed,
             jnp.maximum(self.residual, next.residual),
             first_failure(self.result, next.result),
+            self.expected + next.expected,
         )
 
 
 class Given(NamedTuple):
     """The data of one contact problem: relative velocities b [m/s] without contact impulses, bias
     included; friction coefficients of the groups; compliance [1/kg]; initial guess of the impulses;
-    whether there is anything to solve; the largest impulses of the dry friction among them, `None`
-    without any."""
+    whether there is anything to solve; the part of b that is `passing`; the largest impulses of the
+    dry friction among them, `None` without any."""
 
     b: Impulses
     mu: Float[Array, "contacts groups"]
     compliance: Float[Array, " contacts"]
     guess: Impulses
     needed: Bool[Array, ""]
+    passing: Impulses | None = None
     dry: Float[Array, " dry"] | None = None
 
     def with_dry(self, S: AbstractDelassus, smoothing: Float[Array, ""] | None) -> "Given":
@@ -131,7 +136,7 @@ class ContactProblems(NamedTuple):
         equations = ContactEquations(
             self.operator, self.J, given.b, given.mu, given.compliance, smoothing, self.groups
         )
-        problem = equations.problem(S)
+        problem = equations.problem(S, given.passing)
         guess = jax.lax.stop_gradient(given.guess) / problem.scale[:, None]
 
         def solve(solver, exact, problem, guess):
@@ -149,7 +154,8 @@ class ContactProblems(NamedTuple):
         good = solved.accepted & differentiable
         result = RESULTS.where(good, RESULTS.successful, RESULTS.contact_unsolved)
         pressed = problem.pressed(solved.impulses)
-        return Resolved(change, multipliers, lam, pressed, solved.residual, result)
+        expected = solved.expected * problem.scale[:, None]
+        return Resolved(change, multipliers, lam, pressed, solved.residual, result, expected)
 
     def in_turn(
         self,
@@ -259,9 +265,11 @@ def normal_law(
 
 
 def lift(gap: Float[Array, " contacts"]) -> Float[Array, " contacts"]:
-    """Return the part of the gaps that a step may close. Of contacts that touch it is the gap with
-    its derivative, whichever sign rounding gives it."""
-    return jnp.where(gap < -_SLOP, 0.0, gap)
+    """Return the part of the gaps that a step may close. To close a gap that is rounding would be a
+    motion, which the next step would have to stop, so that bodies would never rest. Its derivative
+    is no rounding: the contact stays closed."""
+    rounding = gap - jax.lax.stop_gradient(gap)
+    return jnp.where(gap > _SLOP, gap, jnp.where(gap < -_SLOP, 0.0, rounding))
 
 
 def as_overlap(gap: Float[Array, " contacts"]) -> Float[Array, " contacts"]:
@@ -295,5 +303,6 @@ def overlaps(
         jnp.zeros_like(ahead),
         none,
         jnp.any((ahead < -_SLOP) & rigid),
+        none,
         jnp.zeros(contacts.dry, ahead.dtype) if contacts.dry else None,
     )

@@ -79,6 +79,7 @@ class _Phase(NamedTuple):
     ran_out: Bool[Array, ""]
     memory: PyTree
     result: RESULTS
+    expected: Float[Array, "contacts d"]
     pairs: Pairs | None = None
 
 
@@ -153,6 +154,7 @@ class ContactStep(eqx.Module):
             jnp.asarray(False),
             state.memory,
             problem.system.result(state.q),
+            past.expected,
             past.pairs,
         )
         phi = jnp.abs(of.positions(state.t, state.q))
@@ -173,6 +175,7 @@ class ContactStep(eqx.Module):
             multipliers=end.multipliers / h,
             contacts=ContactMemory(
                 end.impulses / h,
+                end.expected / h,
                 residual,
                 end.watched,
                 end.resting,
@@ -226,6 +229,7 @@ class ContactStep(eqx.Module):
         normal: Normal,
         before: Float[Array, "contacts d"],
         guess: Float[Array, "all d"],
+        past: Float[Array, "all d"],
         moved: Callable[[Resolved], tuple[_T, Float[Array, " contacts"]]],
         h: RealScalarLike,
         dry: DryFriction,
@@ -247,6 +251,9 @@ class ContactStep(eqx.Module):
         bias = normal.bias - law.separation(e, normal.before)
         by_load = dry.by_load(equations.multipliers)
         none = jnp.zeros(contacts.dry, v.dtype) if contacts.dry else None
+        # In the next step contacts that hold no longer move, and gaps that closed are 0.
+        closes = jnp.where((normal.compliance > 0) | contacts.is_dry, 0.0, 2 * bias)
+        passing = before.at[:, 0].add(closes)
 
         def impact(change, bias, guess, largest):
             b = contacts.velocities(v + change).at[:, 0].add(bias)
@@ -254,7 +261,7 @@ class ContactStep(eqx.Module):
             needed = ~jnp.all(b[:, 0] >= 0) if smoothing is None else jnp.array(True)
             if largest is not None:
                 needed = needed | jnp.any(largest > 0)
-            return Given(b, mu, normal.compliance, guess, needed, largest)
+            return Given(b, mu, normal.compliance, guess, needed, passing, largest)
 
         def settle(state, found):
             solved, told, turn = latest(state, found)
@@ -305,7 +312,7 @@ class ContactStep(eqx.Module):
         state, repeats = (nothing, told), 1
         if by_load:
             # From the bounds of the step before, with their derivatives.
-            largest = guess[guess.shape[0] - contacts.dry :, 0]
+            largest = contacts.of_kept(past)[guess.shape[0] - contacts.dry :, 0]
             state = (*state, LoadSearch.first(largest))
             follow, repeats = [settle, once_settled(follow[0]), *follow[1:]], TURNS
         else:
@@ -331,9 +338,9 @@ class ContactStep(eqx.Module):
             v = v_free + solved.change
             return v, contacts.gap + h * contacts.velocities(v)[:, 0]
 
-        guess = contacts.carried(force * h, equations.known)
+        past, guess = (contacts.carried(x * h, equations.known) for x in (force, at.expected))
         dry = self._dry(contacts, at, h)
-        solved, v, back = self._solve(equations, v_free, normal, before, guess, moved, h, dry)
+        solved, v, back = self._solve(equations, v_free, normal, before, guess, past, moved, h, dry)
         reactions = equations.multipliers + solved.multipliers
         move = _Move(h * (v + back.change), v, reactions, solved.impulses)
         return self._advanced(at, t1, equations, move, solved, back)
@@ -464,7 +471,7 @@ class ContactStep(eqx.Module):
         acts = jnp.where(hits, 0.0, h)
         dry = self._dry(contacts, at, acts)
         solved, told, back = self._solve(
-            equations, v_free, normal, before, guess, moved, turn.duration, dry
+            equations, v_free, normal, before, guess, guess, moved, turn.duration, dry
         )
         hit, s, shift, move = told
         move = move._replace(displacement=move.displacement + turn.duration * back.change)
@@ -559,6 +566,7 @@ class ContactStep(eqx.Module):
             at.ran_out,
             equations.memory,
             first_failure(equations.result, solved.result, taken),
+            contacts.of_all(solved.expected),
             contacts.pairs,
         )
 
