@@ -88,19 +88,24 @@ def test_example_struck_pile():
 
 @pytest.mark.slow
 def test_example_hopper():
-    """200 spheres run out of two outlets as by Beverloo's law. Flows that go with the width of the
-    outlet itself, without the edge in which no sphere passes, would have the exponent 1.9."""
+    """200 spheres run out of two outlets as by Beverloo's law. So few of them show its exponent in
+    the median of many motions only: starts that differ by 1e-9 m/s lead to exponents from 1.2 to
+    1.6, and one of 16 to an arch over the outlet. Flows that go with the width of the outlet
+    itself, without the edge in which no sphere passes, would have an exponent 0.4 larger."""
     state, places = hopper.filled(count := 200)
     assert np.min(places[1]) > 0
-    outlets, flows = hopper.OUTLETS[[0, 3]], []
-    for outlet in outlets:
-        t, _, out, end = hopper.emptied(outlet, state, 0.6, count)
-        assert end.result == mbd.RESULTS.successful
-        assert end.contacts.residual < 1e-8
-        flows.append(hopper.flow(t, out))
+    rng, outlets, flows = np.random.default_rng(0), hopper.OUTLETS[[0, 3]], []
+    for outlet, motions in zip(outlets, (15, 1), strict=True):
+        flows.append([])
+        for _ in range(motions):
+            start = state.replace(v=state.v + 1e-9 * rng.normal(size=state.v.shape))
+            t, _, out, end = hopper.emptied(outlet, start, 0.6, count)
+            assert end.result == mbd.RESULTS.successful
+            assert end.contacts.residual < 1e-8
+            flows[-1].append(hopper.flow(t, out))
     width = outlets - hopper.EDGE * hopper.DIAMETER
-    exponent = np.diff(np.log(flows)) / np.diff(np.log(width))
-    np.testing.assert_allclose(exponent, 1.5, atol=0.1)
+    exponent = np.diff(np.log([np.median(x) for x in flows])) / np.diff(np.log(width))
+    np.testing.assert_allclose(exponent, 1.5, atol=0.15)
 
 
 @pytest.mark.slow
