@@ -18,7 +18,7 @@ compiled kernel, and its memory for each sample. Each case has a process and a l
 own. What comes first matters most.
 
 On a CPU kernels are compiled without optimisation, and XLA computes one sample after the other. So
-kernels had 0.3 to 1.7 times the speed of XLA, 0.1 to 0.2 for the robot and `learning`. They were
+kernels had 0.3 to 1.7 times the speed of XLA, 0.1 to 0.24 for the robot and `learning`. They were
 compiled in half of its time, and differed from it by at most 4e-15.
 """
 
