@@ -21,8 +21,8 @@ class ContactMemory(NamedTuple):
 
     - `force`: of each contact the normal force, then friction along its tangents and further
       components, as means over the step, shape `(contacts, d)` [N].
-    - `expected`: the same for the next step, where its solve starts: without the forces that
-      stopped bodies in this one. With located impacts as `force`.
+    - `expected`: the same for the next step, where its solve starts: without what removed rounding
+      in this one. Located impacts start from `force`.
     - `residual`: the largest residual of the contact problems so far [m/s].
     - `watched`: the contacts that were part of the contact problem. `resting`: which of them
       pressed without a bounce.

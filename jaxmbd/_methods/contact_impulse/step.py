@@ -64,7 +64,8 @@ class _Phase(NamedTuple):
     last, which of these pressed without a bounce, the overlap that is allowed, and `shift`: for
     each velocity the time by which the impact of its bodies is later than t, or, after it, minus
     this time. It is 0, but has derivatives where several impacts coincide. `ran_out`: whether there
-    were more impacts than are located. `pairs`: those to which the contacts belong."""
+    were more impacts than are located. `expected`: the impulses of the next step, as far as they
+    are known. `pairs`: those to which the contacts belong."""
 
     t: RealScalarLike
     q: Coordinates
@@ -236,8 +237,9 @@ class ContactStep(eqx.Module):
     ) -> tuple[Resolved, _T, Resolved]:
         """Solve for the contact impulses that act on the velocities v. `before`: relative
         velocities at which the coefficients of friction are taken. `guess`: impulses of all
-        contacts. `moved` returns what follows from the impulses, and the gaps ahead. Returns the
-        impulses, the first of these two, and the correction of overlap in the time h."""
+        contacts; `past`: those of the step before. `moved` returns what follows from the impulses,
+        and the gaps ahead. Returns the impulses, the first of these two, and the correction of
+        overlap in the time h."""
         contacts, groups = equations.contacts, equations.groups
         enforcement, rows = self.problem.enforcement, equations.rows
         guess = contacts.of_kept(guess)
