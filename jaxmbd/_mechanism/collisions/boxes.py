@@ -5,11 +5,11 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Bool, Float
 
-from ..._compiler import materialise, tree_where
+from ..._compiler import clip, materialise, tree_where
 from ..._coordinates import components, cross, dot
 from ..pose import Pose
 from ..relative import z_axis
-from ..shapes import Box, Capsule, Sphere, clamped, clipped
+from ..shapes import Box, Capsule, Sphere, clamped
 from .base import (
     ContactPoints,
     axes,
@@ -146,7 +146,7 @@ def _least_overlap(h, p, u, half):
     s_face = -half * sign(dot(toward, u))
     # Move s to the part of the segment above the face. This affects the position only.
     low, high = _above(h, p, u, half, jnp.zeros_like(half), face > 0)
-    s_face = clipped(s_face, low, high)
+    s_face = clip(s_face, low, high)
 
     m = mixed(edge * sign(offsets), across)
     corner = sign(m) * h
@@ -334,8 +334,8 @@ def _common_polygon(
     enter = jnp.where(runs, jnp.where(one < other, one, other), 0.0)
     leave = jnp.where(runs, jnp.where(one < other, other, one), 1.0)
     within = jnp.all(runs | (jnp.abs(start) <= limits), axis=1)
-    enter = clipped(jax.vmap(largest)(enter), 0.0, 1.0)
-    leave = clipped(-jax.vmap(largest)(-leave), 0.0, 1.0)
+    enter = clip(jax.vmap(largest)(enter), 0.0, 1.0)
+    leave = clip(-jax.vmap(largest)(-leave), 0.0, 1.0)
     small = jnp.finfo(center.dtype).eps ** 0.5
     crosses = within & (enter <= leave)
     exits = crosses & (leave < 1 - small) & (leave - enter > small)

@@ -5,8 +5,9 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Bool, Float
 
+from ..._compiler import clip
 from ..._coordinates import components, cross
-from ..shapes import Face, clipped
+from ..shapes import Face
 from .base import ContactPoints, mixed, nonzero, one_hot_of_largest, perpendicular
 
 _POINTS = 8
@@ -104,7 +105,7 @@ def _beneath(
     along, from_corner = _edges(face), p[None] - face
     length2 = _dot2(along, along)
     s = _dot2(from_corner, along) / nonzero(length2, near * near)
-    on_edge = clipped(s, 0.0, 1.0)
+    on_edge = clip(s, 0.0, 1.0)
     on_edges = face + on_edge[:, None] * along
     d = on_edges - p[None]
     edge = one_hot_of_largest(-_dot2(d, d))

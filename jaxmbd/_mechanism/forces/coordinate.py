@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Bool, Float, PyTree
 
 from ..._checks import check_ordered
-from ..._compiler import array_namespace, to_jax
+from ..._compiler import array_namespace, clip, to_jax
 from ..._inputs import (
     Number,
     Numbers,
@@ -242,11 +242,8 @@ class CoordinateSpring(AbstractCoordinateForce):
     def _stretch(self, x) -> Float[Array, ""]:
         if self.rest is None:
             return x
-        if self.rest.ndim == 0:
-            return x - self.rest
-        low, high = self.rest[0], self.rest[1]
-        # At the ends of the slack the stiffness is 0. `jnp.clip` would have a part of it.
-        return x - jnp.where(x > high, high, jnp.where(x < low, low, x))
+        # At the ends of the slack the stiffness is 0.
+        return x - (self.rest if self.rest.ndim == 0 else clip(x, self.rest[0], self.rest[1]))
 
     def stored(self, x):
         s, energy = self._stretch(x), jnp.zeros_like(x)

@@ -7,13 +7,13 @@ import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Bool, Float
 
 from ..._checks import check_ordered, with_dtype
-from ..._compiler import array_namespace, to_jax
+from ..._compiler import array_namespace, clip, to_jax
 from ..._inputs import Number, Numbers, Shape, checked, not_negative, number, positive
 from ..element import replaced
 from ..scalar_coordinates import AbstractScalarCoordinate, AlongCoordinate, OfJoint
 from .coordinate import AbstractCoordinateForce, reflected
 from .pid import PIDController
-from .signal import AbstractSignal, FromControl, SignalLike, as_signal, between, clipped, read
+from .signal import AbstractSignal, FromControl, SignalLike, as_signal, clipped, read
 
 
 class WindingHeat(eqx.Module):
@@ -72,7 +72,7 @@ class WindingHeat(eqx.Module):
             return limit
         low, high = self.derating[0], self.derating[1]
         width = jnp.where(high > low, high - low, 1.0)
-        return limit * between((high - temperature) / width, 0.0, 1.0)
+        return limit * clip((high - temperature) / width, 0.0, 1.0)
 
 
 class DCMotor(AbstractCoordinateForce):
@@ -228,7 +228,7 @@ class DCMotor(AbstractCoordinateForce):
         if self.inductance is not None:
             slope = (voltage - resistance * i - counter) / self.inductance
             if self.current_rate is not None:
-                slope = between(slope, -self.current_rate, self.current_rate)
+                slope = clip(slope, -self.current_rate, self.current_rate)
             rates.append(slope[None])
         if self.heat is not None:
             lost = (self._state("temperature", z) - self.heat.ambient) / self.heat.resistance
@@ -262,7 +262,7 @@ class DCMotor(AbstractCoordinateForce):
         if self.current_limit is not None:
             # The slope by i is that of the winding, so that Newton's method sees no kink in it.
             most = self._resistance(z) * self._most(z)
-            voltage = between(voltage, counter - most, counter + most)
+            voltage = clip(voltage, counter - most, counter + most)
         voltage = clipped(voltage, self.limits)
         if wanted is not None:
             wanted = wanted - (voltage - counter) * k / self.resistance

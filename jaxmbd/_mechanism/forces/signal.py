@@ -2,7 +2,7 @@
 
 import abc
 from collections.abc import Callable, Sequence
-from typing import Annotated, Any, TypeAlias, TypeVar
+from typing import Annotated, TypeAlias, TypeVar
 
 import equinox as eqx
 import jax
@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
 from ..._checks import with_dtype
-from ..._compiler import to_jax
+from ..._compiler import clip, to_jax
 from ..._extensible import Extensible
 from ..._inputs import Numbers, at_least, checked, conform, finite
 from ..._types import Convertible, DType, RealScalarLike
@@ -148,13 +148,7 @@ def _indices(index: int | tuple[int, ...]) -> tuple[int, ...]:
 
 def clipped(x: Array, limits: Float[Array, "2"] | None) -> Array:
     """x within its limits, if it has any."""
-    return x if limits is None else between(x, limits[0], limits[1])
-
-
-def between(x: Array, low: Any, high: Any) -> Array:
-    """x clipped to [`low`, `high`]. At the limits its derivative is that of x: inputs are often
-    bounded by the limits themselves. `jnp.clip` takes half of each there."""
-    return jnp.where(x > high, high, jnp.where(x < low, low, x))
+    return x if limits is None else clip(x, limits[0], limits[1])
 
 
 # How long a state takes to return to what it follows at once [s]. Steps are far longer.
@@ -163,4 +157,4 @@ RETURN = 1e-6
 
 def bounded(rate: Array, z: Array, lower: Array, upper: Array) -> Array:
     """z' of a state that stays within two limits: `rate`, or from beyond a limit back to it."""
-    return between(rate, (lower - z) / RETURN, (upper - z) / RETURN)
+    return clip(rate, (lower - z) / RETURN, (upper - z) / RETURN)

@@ -4,7 +4,6 @@ from .base import AbstractConvexShape as AbstractConvexShape
 from .base import AbstractShape as AbstractShape
 from .base import Face as Face
 from .base import clamped as clamped
-from .base import clipped as clipped
 from .convex import ConvexPoints as ConvexPoints
 from .convex import gjk as gjk
 from .solids import Box as Box

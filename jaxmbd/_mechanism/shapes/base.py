@@ -1,11 +1,12 @@
 """What contact asks of shapes."""
 
 import abc
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
+from ..._compiler import clip
 from ..._extensible import Extensible
 
 
@@ -59,13 +60,7 @@ class AbstractConvexShape(AbstractShape):
 
 def clamped(x: Array, limit: Array) -> Array:
     """x clipped to [-`limit`, `limit`]."""
-    return clipped(x, -limit, limit)
-
-
-def clipped(x: Array, low: Any, high: Any) -> Array:
-    """x clipped to [`low`, `high`]. Its derivative is that of x within the limits and at them, and
-    that of a limit beyond. `jnp.clip` takes half of each at the limits."""
-    return jnp.where(x > high, high, jnp.where(x < low, low, x))
+    return clip(x, -limit, limit)
 
 
 def farthest(points: Float[Array, "points 3"], d: Float[Array, "3"]) -> Float[Array, "3"]:
