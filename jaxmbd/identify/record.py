@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from .._compiler import to_jax
+from .._compiler import clip, to_jax
 from .._inputs import checked, positive, shown
 from .._printed import counted, printed, span
 from .._system import AbstractSystem, State
@@ -54,7 +54,7 @@ def between(times: Float[Array, " n"], t: Scalar) -> tuple[Int[Array, ""], Scala
     i = jnp.clip(jnp.searchsorted(times, t, side="right") - 1, 0, len(times) - 2)
     # The last time may be repeated, to give records of different length the same shape.
     length = times[i + 1] - times[i]
-    return i, jnp.clip((t - times[i]) / jnp.where(length > 0, length, 1.0), 0.0, 1.0)
+    return i, clip((t - times[i]) / jnp.where(length > 0, length, 1.0), 0.0, 1.0)
 
 
 @checked

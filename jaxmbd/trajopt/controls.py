@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int, PyTree
 
 from .._checks import check_no_nan, with_dtype
-from .._compiler import as_one_program, broadcast, refuted
+from .._compiler import as_one_program, broadcast, clip, refuted
 from .._extensible import Extensible
 from .._inputs import checked, finite, number, positive, shown, unjudged
 from .._system import AbstractSystem
@@ -194,7 +194,7 @@ class Feedback(AbstractControl):
         here, there = (self.q[k], self.v[k]), (self.q[k + 1], self.v[k + 1])
         nominal = displaced(self.system, *here, s * difference(self.system, here, there))
         u = self.u[k] + self.gains[k] @ difference(self.system, nominal, (q, v))
-        return jnp.clip(u, self.lower, self.upper)
+        return clip(u, self.lower, self.upper)
 
     def within(self, t, q, v):
         return Held(self(t, q, v))

@@ -1,6 +1,7 @@
 """Iterative LQR of linear masses, against Riccati's equation and independent optimisers."""
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -121,3 +122,16 @@ def test_conditions_at_the_end_and_on_the_way():
     np.testing.assert_allclose(np.ravel(plan.u), exact.x, rtol=0, atol=1e-5)
     weak = eqx.tree_at(lambda p: p.upper, problem, to_jax(np.array([0.1])))
     assert tp.ended(ilqr(weak, max_iterations=24), "infeasible")
+
+
+@pytest.mark.slow
+def test_feedback_at_a_bound_has_its_gains():
+    """Where the plan itself is at a bound, the derivative is that from within."""
+    system, rng = tp.masses(**WIDE).system, np.random.default_rng(0)
+    q, v, gains = rng.normal(size=(2, 2)), rng.normal(size=(2, 2)), rng.normal(size=(1, 2, 4))
+    u = np.array([[1.0, -1.0]])
+    control = trajopt.Feedback(
+        system, 0.0, 0.1, q, v, u, gains, lower=-np.ones(2), upper=np.ones(2)
+    )
+    slopes = jax.jacfwd(lambda q, v: control(0.0, q, v), argnums=(0, 1))(q[0], v[0])
+    np.testing.assert_allclose(np.concatenate(slopes, axis=1), gains[0], rtol=1e-12)
