@@ -7,7 +7,7 @@ values, and knows nothing of XLA.
   below a size, with the batch last, and with derivative rules of their own (`halves.py`: on GPUs).
 - `barrier.py`: `materialise` and its kin, for values that are computed once and read often.
 - `concrete.py`: what is known while tracing is computed in NumPy, or in one program.
-- `places.py`: rows at places that only run time knows, without a scatter on CPUs.
+- `places.py`: rows at places that only run time knows, without a scatter on CPUs; hash tables.
 - `one_sided.py`: `clip`, with the derivative of one side at a limit.
 - `process.py`: options of XLA, LLVM and JAX for the process, which the import sets.
 """
@@ -71,5 +71,6 @@ from .loops import stop_gradient as stop_gradient
 from .loops import tree_where as tree_where
 from .loops import without_tangents as without_tangents
 from .one_sided import clip as clip
+from .places import chains as chains
 from .places import rows_at as rows_at
 from .places import sums_at as sums_at

@@ -1,5 +1,7 @@
-"""Rows of an array at places that are known only at run time, in both modes of differentiation."""
+"""Rows of an array at places that are known only at run time, in both modes of differentiation, and
+tables of what is at a place."""
 
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -22,6 +24,23 @@ def rows_at(x: Shaped[Array, "n *rest"], index: Int[Array, " k"]) -> Shaped[Arra
 def sums_at(x: Float[Array, "k *rest"], index: Int[Array, " k"], n: int) -> Float[Array, "n *rest"]:
     """`zeros(n).at[index].add(x)`: on CPUs a loop that adds one row after the other."""
     return _sums_at.bind(x, jnp.asarray(index, jnp.int32), n=n)
+
+
+def chains(
+    places: int, n: int, place: Callable[[Array], Array], count: int | Int[Array, ""] | None = None
+) -> tuple[Int[Array, " places"], Int[Array, " n"]]:
+    """Enter the first `count` of n items, each at `place(item)`. Return the last item of each place
+    and the one before each item at its place; -1 for none."""
+
+    def enter(k, both):
+        h = place(k)
+        # In one array: of two, XLA would copy one for each item.
+        return both.at[places + k].set(both[h]).at[h].set(k)
+
+    end = jnp.asarray(n if count is None else count, jnp.int32)
+    both = jnp.full(places + n, -1, jnp.int32)
+    both = lax.fori_loop(jnp.int32(0), end, enter, both)
+    return both[:places], both[places:]
 
 
 def _gathered(x, index):

@@ -7,7 +7,7 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Bool, Int
 
-from .._compiler import loops_cost_nothing, one_by_one, save_for_reverse
+from .._compiler import chains, loops_cost_nothing, one_by_one, save_for_reverse
 
 # Of each contact the numbers of its pieces a and b and of its point; -1 for a contact whose place
 # is fixed, and for none.
@@ -42,15 +42,12 @@ def _by_chains(before: Int[Array, "old 3"], now: Int[Array, "new 3"]) -> tuple[A
     def place(pair):
         return ((pair[0] * i32(73856093)) ^ (pair[1] * i32(19349663))) & (table - 1)
 
-    def enter(k, chains):
-        head, after = chains
+    def place_of(k):
         pair = before[k]
         # The last place takes what is not looked for.
-        h = jnp.where(pair[0] >= 0, place(pair), table)
-        return head.at[h].set(k), after.at[k].set(head[h])
+        return jnp.where(pair[0] >= 0, place(pair), table)
 
-    empty = jnp.full(table + 1, -1, i32), jnp.zeros(before.shape[0], i32)
-    head, after = lax.fori_loop(i32(0), i32(n), enter, empty)
+    head, after = chains(table + 1, before.shape[0], place_of, n)
 
     def look(k, found):
         places, seen = found

@@ -35,7 +35,7 @@ _NOISE = 64
 # one more for so many contacts, come before the first of Newton's steps. They find out most of the
 # contacts that press, in piles at a tenth of the cost of a step. In large piles news travel far.
 # Stacks at rest, whose guess is better, are worse for them.
-_COLD, _SWEEPS, _CONTACTS = 0.1, 8, 24
+_COLD, _SWEEPS, _CONTACTS = 0.1, 8, 32
 
 # A contact takes part in sweeps if it presses, or would close if the others gave it this multiple
 # of the mean velocity with which contacts approach.

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from ..._compiler import entry, replaced
+from ..._compiler import entry, materialise, replaced
 from ..._inputs import at_least, checked, not_negative
 from ..problem import ContactProblem
 from ..rows import Impulses
@@ -61,8 +61,8 @@ def sweep(
     traces = [jnp.trace(blocks[:, x, x], axis1=1, axis2=2) for x in (slice(1), *parts)]
     per_velocity = [jnp.where(x > 0, 1 / jnp.where(x > 0, x, 1.0), 0.0) for x in traces]
 
-    def change(i, lam, sums):
-        old, own = entry(lam, i), entry(blocks, i)
+    def change(i, old, sums):
+        own = entry(blocks, i)
         z = S.row(i, sums, old) + entry(problem.b, i)
         new = [jnp.maximum(old[0] - entry(per_velocity[0], i) * z[0], 0.0)[None]]
         z = z + own[:, 0] * (new[0][0] - old[0])
@@ -74,29 +74,39 @@ def sweep(
         return jnp.concatenate(new) - old
 
     def one(k, carry):
-        lam, sums = carry
+        at, further, sums, onwards = carry
         i = k if which is None else entry(which, k)
-        d = change(i, lam, sums)
-        return replaced(lam, entry(lam, i) + d, i), S.moved(sums, i, d)
+        before, last = entry(at, i)
+        start = last + further * (last - before)
+        d = change(i, start, sums)
+        # In one array, after which nothing reads what is replaced: XLA would copy it.
+        found = materialise(
+            jnp.concatenate([last, start + d, jnp.sum(d * (start + d - last))[None]])
+        )
+        here = found[:-1].reshape(2, -1)
+        return replaced(at, here, i), further, S.moved(sums, i, d), onwards + found[-1]
 
     def every(_, at):
-        lam, sums = jax.lax.fori_loop(0, count, one, (at.start, at.start_sums))
-        turns_back = jnp.sum((at.start - lam) * (lam - at.lam)) > 0
-        k = jnp.where(turns_back, 0.0, at.k + 1)
-        further = k / (k + 3)
-        start = lam + further * (lam - at.lam)
-        return _Sweep(lam, sums, start, sums + further * (sums - at.sums), k)
+        start = at.sums + at.further * (at.sums - at.last_sums)
+        lam, _, sums, onwards = jax.lax.fori_loop(0, count, one, (at.lam, at.further, start, none))
+        k = jnp.where(onwards < 0, 0.0, at.k + 1)
+        return _Sweep(lam, sums, at.sums, k)
 
     sums, none = S.sums(lam), jnp.zeros((), lam.dtype)
-    return jax.lax.fori_loop(0, sweeps, every, _Sweep(lam, sums, lam, sums, none)).lam
+    start = _Sweep(jnp.stack([lam, lam], axis=1), sums, sums, none)
+    return jax.lax.fori_loop(0, sweeps, every, start).lam[:, 1]
 
 
 class _Sweep(NamedTuple):
-    """The impulses after a sweep and their sums, those from which the next one starts, and the
-    number of sweeps since the last start."""
+    """The impulses of a contact before and after a sweep, their sums, and the number of sweeps
+    since the last start."""
 
-    lam: Impulses
+    lam: Float[Array, "contacts 2 d"]
     sums: Array
-    start: Impulses
-    start_sums: Array
+    last_sums: Array
     k: Float[Array, ""]
+
+    @property
+    def further(self) -> Float[Array, ""]:
+        """How far the next sweep goes on in the direction of the last one."""
+        return self.k / (self.k + 3)

@@ -10,6 +10,7 @@ from jax import lax
 from jaxtyping import Array, Bool, Float, Int
 
 from ..._compiler import (
+    chains,
     entry,
     loops_cost_nothing,
     one_by_one,
@@ -177,13 +178,7 @@ def _by_grid(balls: Balls, center: Array, radius: Array, reach: Array) -> NearPa
         return (x ^ y ^ z) & (table - 1)
 
     # The last place is the chain of the large balls, into which all others look too.
-    def enter(i, chains):
-        head, after = chains
-        h = jnp.where(small[i], place(cell[i]), table)
-        return head.at[h].set(i), after.at[i].set(head[h])
-
-    empty = jnp.full(table + 1, -1, i32), jnp.zeros(n, i32)
-    head, after = lax.fori_loop(i32(0), i32(n), enter, empty)
+    head, after = chains(table + 1, n, lambda i: jnp.where(small[i], place(cell[i]), table))
 
     def partners(i, found):
         def look(k, found):
