@@ -146,7 +146,7 @@ def _prune(block: Block, needed: set[Any]) -> None:
                 op.params["carry"] = sum(carried)
         else:
             keep = [x in needed for x in op.outs]
-            if op.outs and not any(keep):
+            if op.name != "failed" and not any(keep):
                 continue
             if op.name == "cond":
                 op.outs = _picked(op.outs, keep)

@@ -75,8 +75,15 @@ def test_branches(options):
         chosen = lax.select_n(jnp.clip(k, 0, 2), x, -x, 2 * x)
         known = lax.cond(True, lambda x: x + 1, lambda x: x - 1, x)
         inner = lax.cond(k > 0, lambda: lax.fori_loop(0, k, lambda j, s: s * 1.5, x), lambda: x)
+        same = lax.cond(k > 0, lambda: x, lambda: x)  # JAX leaves a branch without results
         return dict(
-            picked=picked, large=large[0], other=large[1], chosen=chosen, known=known, inner=inner
+            picked=picked,
+            large=large[0],
+            other=large[1],
+            chosen=chosen,
+            known=known,
+            inner=inner,
+            same=same,
         )
 
     x = np.random.default_rng(0).normal(size=(5, 5, 3))
