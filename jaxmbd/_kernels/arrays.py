@@ -131,7 +131,7 @@ def _pad(e: Emitter, op: Op) -> None:
             slice(at, at + n * s, s) for n, (_, _, at, s) in zip(lengths, kept, strict=True)
         )
         if math.prod(lengths):
-            found.array[places] = e.entries(inner)
+            found.array[(*places, ...)] = e.entries(inner)
         e.define(out, found)
         return
     view = new_view(e, out)

@@ -122,6 +122,7 @@ def _updated(e: Emitter, array, numbers, start, moving, tops, out: Var) -> Entri
             here = e.named(f"{start[k]} == {b}", _BOOL)
             condition = e.scalar("and", {}, [condition, here], [_BOOL, _BOOL], _BOOL)
         window = tuple(slice(b, b + n) for b, n in zip(begin, numbers.shape, strict=True))
+        window = (*window, ...)
         found[window] = _either(e, condition, numbers, found[window], out.dtype)
     return Entries(found)
 

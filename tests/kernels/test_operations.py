@@ -146,6 +146,7 @@ def test_moved_numbers(options):
             "clamped": lax.dynamic_slice(x, (k + 9, -k, k), (2, 2, 2)),
             "table": table[k] + table[:, k + 1].sum()[None],
             "updated": lax.dynamic_update_slice(x, -x[:2, :2, :2], (k, k, k)),
+            "number": lax.pad(k, np.int32(7), ()) + lax.dynamic_update_slice(k, -k, ()),
             "one row": lax.dynamic_update_index_in_dim(row, 5.0, k, 0),
             "split": jnp.split(x, 2, 2)[1],
             "empty": x[:, :0] * 2,
