@@ -1,5 +1,6 @@
 """Operations as programs of others: functions of their parameters and operands, in JAX."""
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -81,7 +82,8 @@ def _reduce(p: Params, *operands: Array) -> Array:
     shape = [x.shape[k] for k in kept]
     for _ in shape:
         combined = jax.vmap(combined)
-    rows = lax.transpose(x, (*p["dimensions"], *kept)).reshape(-1, *shape)
+    count = math.prod(x.shape[k] for k in p["dimensions"])
+    rows = lax.transpose(x, (*p["dimensions"], *kept)).reshape(count, *shape)
     total = jnp.broadcast_to(start, shape)
     return lax.scan(lambda total, row: (combined(total, row), None), total, rows)[0]
 
@@ -126,6 +128,8 @@ def _sort(p: Params, *arrays: Array) -> list[Array]:
     were, by counting for each number those that come before it."""
     axis, rows = p["dimension"], [jnp.moveaxis(x, p["dimension"], -1) for x in arrays]
     shape, n = rows[0].shape, rows[0].shape[-1]
+    if not rows[0].size:
+        return list(arrays)
     place = jnp.arange(n, dtype=jnp.int32)
     before = jnp.broadcast_to(place[:, None] < place[None, :], (*shape, n))
     for x in reversed(rows[: p["num_keys"]]):

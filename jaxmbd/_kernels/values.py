@@ -118,6 +118,8 @@ class View:
 
     def reshaped(self, shape: Sequence[int]) -> "View | None":
         """The same numbers in another shape, if they lie so that strides can say it."""
+        if not math.prod(shape):
+            return packed(self.buffer, shape)
         groups: list[tuple[int, int]] = []  # runs of axes that are packed among themselves
         for n, stride in zip(self.shape, self.strides, strict=True):
             if n == 1:

@@ -150,6 +150,7 @@ def test_moved_numbers(options):
             "one row": lax.dynamic_update_index_in_dim(row, 5.0, k, 0),
             "split": jnp.split(x, 2, 2)[1],
             "empty": x[:, :0] * 2,
+            "empty, reshaped": x[:, :0].reshape(0, 5),
             "sum of nothing": jnp.sum(x[:, :0], 1),
             "largest of nothing": jnp.max(x[:0], 0, initial=-3.0),
             "nothing": jnp.concatenate([x[:0], x, x[:0]]),
@@ -206,6 +207,7 @@ def test_sums_and_extremes(options):
             found[f"all {axes}"] = jnp.all(x > -2, axes)
             largest = lambda a, b: jnp.where(b > a, b, a)  # noqa: E731
             found[f"largest {axes}"] = lax.reduce(with_nan, 0.0, largest, axes)
+            found[f"of nothing {axes}"] = lax.reduce(x[..., :0], 0.0, largest, axes)
         for axis in range(3):
             found[f"argmax {axis}"] = jnp.argmax(with_nan, axis)
             found[f"argmin {axis}"] = jnp.argmin(x, axis)
@@ -242,6 +244,7 @@ def test_sorted_numbers(options):
         keys = lax.sort((n[:5], x[0, :5], x[1, :5]), num_keys=2)
         found = {f"axis {k}": jnp.sort(with_nan, k) for k in (0, 1)}
         found |= {"order": jnp.argsort(n), "known": jnp.argsort(jnp.array([3, 1, 2, 1]))}
+        found |= {"nothing": lax.sort(n[:0])}
         return found | {f"by keys {k}": x for k, x in enumerate(keys)}
 
     rng = np.random.default_rng(3)
