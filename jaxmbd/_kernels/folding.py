@@ -62,10 +62,6 @@ def _chosen(_: dict[str, Any], which: np.ndarray, *cases: np.ndarray) -> _Known:
     return np.choose(np.clip(which.astype(int), 0, len(cases) - 1), cases)
 
 
-def _clamped(_: dict[str, Any], low: np.ndarray, x: np.ndarray, high: np.ndarray) -> _Known:
-    return np.minimum(np.maximum(x, low), high)
-
-
 _FOLD: dict[str, Callable[..., Any]] = {
     "convert_element_type": _converted,
     "broadcast_in_dim": lambda p, x: spread(x, p["shape"], p["broadcast_dimensions"]),
@@ -94,7 +90,6 @@ _FOLD: dict[str, Callable[..., Any]] = {
     "xor": lambda p, a, b: a ^ b,
     "not": lambda p, a: ~a,
     "select_n": _chosen,
-    "clamp": _clamped,
 }
 
 

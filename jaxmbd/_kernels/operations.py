@@ -256,12 +256,6 @@ def _extreme(op: _Operation) -> str:
     )
 
 
-def _clamp(op: _Operation) -> str:
-    if op.out.kind == "f":
-        return "{1} != {1} ? {1} : {1} < {0} ? ({0} < {2} ? {0} : {2}) : {1} > {2} ? {2} : {1}"
-    return "{1} < {0} ? ({0} < {2} ? {0} : {2}) : {1} > {2} ? {2} : {1}"
-
-
 def _absolute(op: _Operation) -> str:
     if op.out.kind == "f":
         return f"{_of_type('fabs', op.out)}({{0}})"
@@ -360,7 +354,6 @@ _RULES: dict[str, Callable[..., str]] = {
     "abs": _absolute,
     "atan2": lambda op: f"{_of_type('atan2', op.out)}({{0}}, {{1}})",
     "bitcast_convert_type": _same_bits,
-    "clamp": _clamp,
     "convert_element_type": _converted,
     "div": _quotient,
     "erf_inv": lambda op: f"erf_inv_{'fd'[op.out.itemsize > 4]}({{0}})",

@@ -147,6 +147,7 @@ PROGRAMS: dict[str, Callable[..., Any]] = {
     "add_any": lambda p, a, b: a + b,
     "argmax": _place_of(jnp.max),
     "argmin": _place_of(jnp.min),
+    "clamp": lambda p, low, x, high: jnp.minimum(jnp.maximum(low, x), high),
     "cummax": _cumulative(lax.max),
     "cummin": _cumulative(lax.min),
     "cumprod": _cumulative(lax.mul),

@@ -73,6 +73,7 @@ def test_functions_of_floats(options, dtype):
         for power in (-3, -1, 0, 1, 2, 5):
             found[f"power {power}"] = lax.integer_pow(a, power)
         found["clamp"] = lax.clamp(dtype(-1), a, dtype(0.7))
+        found["clamp between"] = lax.clamp(b, a, b[::-1])
         found["select"] = jnp.where(a > b, a, b)
         found["bits"] = lax.bitcast_convert_type(a, jnp.int32 if close > 1e-9 else jnp.int64)
         found["of bool"] = (a > b).astype(dtype)
