@@ -27,11 +27,11 @@ static void sample(
 ) {
 auto sync = [=] { wait_(); };
 auto shuffle = [=](auto x, int k) {
-  exchanged[lane] = (double)x;
+  memcpy(&exchanged[lane], &x, sizeof(x));
   sync();
-  const double y = exchanged[lane ^ k];
+  memcpy(&x, &exchanged[lane ^ k], sizeof(x));
   sync();
-  return (decltype(x))y;
+  return x;
 };
 %(text)s}
 extern "C" void run(long long n, const void* const* in, void* const* out, char* scratch) {
@@ -47,14 +47,14 @@ extern "C" void run(long long n, const void* const* in, void* const* out, char* 
 """
 
 # What starts and waits for the threads.
-_ALONE = dict(waiting="static double exchanged[1];\nstatic void wait_() {}", start="work(0);")
+_ALONE = dict(waiting="static long long exchanged[1];\nstatic void wait_() {}", start="work(0);")
 _TOGETHER = dict(
     waiting="""
 #include <pthread.h>
 #include <thread>
 #include <vector>
 static pthread_barrier_t barrier;
-static double exchanged[64];
+static long long exchanged[64];
 static void wait_() { pthread_barrier_wait(&barrier); }
 """,
     start="""
