@@ -110,40 +110,6 @@ def _concatenate(e: Emitter, op: Op) -> None:
     e.define(out, view)
 
 
-def _pad(e: Emitter, op: Op) -> None:
-    (x, filler), out = op.ins, op.outs[0]
-    shape, config = x.shape, op.params["padding_config"]
-    # Entry i of x is entry low + i * (gap + 1) of the result, if the result has one.
-    kept = []
-    for n, m, (low, _, gap) in zip(shape, out.shape, config, strict=True):
-        step = int(gap) + 1
-        begin, end = max(0, -(int(low) // step)), min(n, -((int(low) - m) // step))
-        kept.append((begin, max(begin, end), int(low) + begin * step, step))
-    lengths = [end - begin for begin, end, _, _ in kept]
-    number = e.number(filler)
-    value = e.value(x)
-    first = [begin for begin, _, _, _ in kept]
-    shifted = lambda index: [i + a for i, a in zip(index, first, strict=True)]  # noqa: E731
-    if e.is_small(out):
-        found = entries(out.shape, [number] * math.prod(out.shape))
-        inner = moved(e, value, shifted, lengths)
-        places = tuple(
-            slice(at, at + n * s, s) for n, (_, _, at, s) in zip(lengths, kept, strict=True)
-        )
-        if math.prod(lengths):
-            found.array[(*places, ...)] = e.entries(inner)
-        e.define(out, found)
-        return
-    view = new_view(e, out)
-    e.store(view, Lazy(out.shape, lambda index: number, 0, frozenset()))
-    if math.prod(lengths):
-        offset = view.place([Ix(at) for _, _, at, _ in kept])
-        strides = tuple(s * k[3] for s, k in zip(view.strides, kept, strict=True))
-        target = View(view.buffer, offset, strides, tuple(lengths))
-        e.store(target, moved(e, value, shifted, lengths))
-    e.define(out, view)
-
-
 RULES: dict[str, Rule] = {
     "slice": _rule(_slice),
     "transpose": _rule(_transpose),
@@ -152,5 +118,4 @@ RULES: dict[str, Rule] = {
     "reshape": _reshape,
     "iota": _iota,
     "concatenate": _concatenate,
-    "pad": _pad,
 }

@@ -31,7 +31,7 @@ _IDENTITIES = (
 
 # What the emitter knows, besides elementwise operations.
 _KEPT = (
-    "reshape transpose broadcast_in_dim slice rev pad concatenate iota dynamic_slice "
+    "reshape transpose broadcast_in_dim slice rev concatenate iota dynamic_slice "
     "dynamic_update_slice gather scatter scatter-add scatter-mul scatter-min scatter-max "
     "reduce_sum reduce_prod reduce_max reduce_min reduce_and reduce_or reduce_xor"
 ).split()

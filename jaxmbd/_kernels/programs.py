@@ -34,7 +34,106 @@ def _stack(p: Params, *rows: Array) -> Array:
     return lax.concatenate([lax.expand_dims(x, [p["axis"]]) for x in rows], p["axis"])
 
 
+def _pad(p: Params, x: Array, filler: Array) -> Array:
+    def extended(x, axis, low, high):
+        sizes = ([*x.shape[:axis], n, *x.shape[axis + 1 :]] for n in (low, high))
+        before, after = (jnp.broadcast_to(filler, size) for size in sizes)
+        return lax.concatenate([before, x, after], axis)
+
+    for axis, (low, high, gap) in enumerate(p["padding_config"]):
+        if gap and x.shape[axis]:
+            rows = extended(lax.expand_dims(x, [axis + 1]), axis + 1, 0, gap)
+            x = lax.collapse(rows, axis, axis + 2)
+            high -= gap
+        x = extended(x, axis, max(low, 0), max(high, 0)) if max(low, high) > 0 else x
+        x = lax.slice_in_dim(x, max(-low, 0), x.shape[axis] - max(-high, 0), axis=axis)
+    return x
+
+
 # --- arithmetic -----------------------------------------------------------------------------------
+
+
+def _plain(fn: Callable) -> Callable:
+    """A function without parameters."""
+    return lambda p, *operands: fn(*operands)
+
+
+def _log1p(x: Array) -> Array:
+    u = 1 + x
+    return jnp.where(u == 1, x, jnp.where(u - 1 == x, lax.log(u), lax.log(u) * (x / (u - 1))))
+
+
+def _expm1(x: Array) -> Array:
+    u = lax.exp(x)
+    d = u - 1
+    return jnp.where(u == 1, x, jnp.where((d == -1) | (d == u), d, d * (x / lax.log(u))))
+
+
+def _odd(fn: Callable) -> Callable:
+    """From positive numbers on, with a zero as it is."""
+    return lambda x: jnp.where(x == 0, x, jnp.where(x < 0, -1, 1).astype(x.dtype) * fn(abs(x)))
+
+
+def _log_of_twice(x: Array, otherwise: Array) -> Array:
+    """Of large numbers."""
+    return jnp.where(x > 1e9, lax.log(x) + np.log(2.0).item(), otherwise)
+
+
+def _asinh(x: Array) -> Array:
+    return _log_of_twice(x, lax.log1p(x + x * (x / (1 + lax.sqrt(x * x + 1)))))
+
+
+def _acosh(x: Array) -> Array:
+    d = x - 1
+    return _log_of_twice(x, lax.log1p(d + lax.sqrt(d * (x + 1))))
+
+
+def _nextafter(x: Array, y: Array) -> Array:
+    whole = np.dtype(f"int{8 * x.dtype.itemsize}")
+    one, bits = np.ones((), whole), lax.bitcast_convert_type(x, whole)
+    first = jnp.where(y < 0, np.iinfo(whole).min | one, one)
+    step = jnp.where((x < y) == (x > 0), one, -one)
+    found = lax.bitcast_convert_type(jnp.where(x == 0, first, bits + step), x.dtype)
+    return jnp.where((x != x) | (y != y), x + y, jnp.where(x == y, y, found))
+
+
+# Giles, Approximating the erfinv function, 2010, table 5: in the middle, and in the tails.
+_ERF_INV = np.array(
+    [
+        (2.81022636e-08, -0.000200214257),
+        (3.43273939e-07, 0.000100950558),
+        (-3.5233877e-06, 0.00134934322),
+        (-4.39150654e-06, -0.00367342844),
+        (0.00021858087, 0.00573950773),
+        (-0.00125372503, -0.0076224613),
+        (-0.00417768164, 0.00943887047),
+        (0.246640727, 1.00167406),
+        (1.50140941, 2.83297682),
+    ],
+    np.float32,
+)
+
+
+def _erf_inv(y: Array) -> Array:
+    x = y.astype(np.float32)
+    w = -lax.log1p(-x * x)
+    middle = w < 5
+    u, root = jnp.where(middle, w - 2.5, lax.sqrt(w) - 3), jnp.zeros_like(w)
+    for a, b in _ERF_INV:
+        root = jnp.where(middle, a, b) + root * u
+    found = root * x
+    if y.dtype != np.float32:
+        # From there by steps of Halley's method, for the small one of erf and 1 - erf.
+        a, rest = abs(y), 1 - abs(y)
+        w = -lax.log(rest)
+        far = lax.sqrt(w - lax.log(lax.sqrt(np.pi * w)))
+        root = jnp.where(a > 0.9999999, far, abs(found).astype(y.dtype))
+        for _ in range(3):
+            error = jnp.where(a > 0.5, rest - lax.erfc(root), lax.erf(root) - a)
+            r = error / (2 / np.sqrt(np.pi) * lax.exp(-root * root))
+            root = root - r / (1 + root * r)
+        found = jnp.where(y < 0, -root, root)
+    return jnp.where(y == 0, y, jnp.where(abs(y) == 1, y * np.inf, found))
 
 
 def _integer_pow(p: Params, x: Array) -> Array:
@@ -144,22 +243,30 @@ def _sort(p: Params, *arrays: Array) -> list[Array]:
 
 
 PROGRAMS: dict[str, Callable[..., Any]] = {
-    "add_any": lambda p, a, b: a + b,
+    "acosh": _plain(_acosh),
+    "add_any": _plain(lax.add),
     "argmax": _place_of(jnp.max),
     "argmin": _place_of(jnp.min),
-    "clamp": lambda p, low, x, high: jnp.minimum(jnp.maximum(low, x), high),
+    "asinh": _plain(_odd(_asinh)),
+    "atanh": _plain(_odd(lambda x: lax.log1p(2 * (x / (1 - x))) / 2)),
+    "clamp": _plain(lambda low, x, high: jnp.minimum(jnp.maximum(low, x), high)),
     "cummax": _cumulative(lax.max),
     "cummin": _cumulative(lax.min),
     "cumprod": _cumulative(lax.mul),
     "cumsum": _cumulative(lax.add),
     "dot_general": _dot_general,
+    "erf_inv": _plain(_erf_inv),
+    "expm1": _plain(_expm1),
     "integer_pow": _integer_pow,
     "iota_2x32_shape": lambda p: keys.places(p["shape"]),
+    "log1p": _plain(_log1p),
+    "nextafter": _plain(_nextafter),
+    "pad": _pad,
     "reduce": _reduce,
     "sort": _sort,
     "split": _split,
-    "square": lambda p, x: x * x,
+    "square": _plain(lambda x: x * x),
     "stack": _stack,
-    "threefry2x32": lambda p, *x: keys.threefry(*x),
+    "threefry2x32": _plain(keys.threefry),
     "unstack": _unstack,
 }

@@ -10,7 +10,7 @@ from . import arrays, control, places, reductions
 from .emitter import Emitter, Options, TooLong
 from .flatten import flattened
 from .keys import is_key
-from .operations import CTYPE, helpers, special_numbers
+from .operations import CTYPE, special_numbers
 from .values import Buffer, Entries, packed
 
 _RULES = {**arrays.RULES, **control.RULES, **places.RULES, **reductions.RULES}
@@ -104,7 +104,7 @@ def _written(program: ClosedJaxpr, options: Options, unrolled: int) -> Source:
     scratch, arena = (pools.pop(name).size if name in pools else 0 for name in ("scratch", "arena"))
     local = [f"{CTYPE[name[6:]]} {name}[{pool.size}];" for name, pool in pools.items()]
     written = "\n".join([*e.definitions, body])
-    text = "\n".join(filter(None, [special_numbers(written), helpers(written), *local, written]))
+    text = "\n".join(filter(None, [special_numbers(written), *local, written]))
     inputs = tuple(map(_described, program.in_avals))
     outputs = tuple(map(_described, program.out_avals))
     if checks:
