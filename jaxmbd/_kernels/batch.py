@@ -13,9 +13,10 @@ from jax.extend.core import ClosedJaxpr
 from jaxtyping import PyTree
 
 from .._compiler import is_concrete
+from .keys import is_key
 from .source import Source, program_source
 from .unsupported import Unsupported
-from .warp_call import Batched, fits
+from .warp_call import Batched
 
 # Entries of an array up to which it is written into the source, where its values can be used.
 _WRITTEN = 1024
@@ -56,8 +57,8 @@ class Function:
     - `operands`: shapes and dtypes of those of one sample; random keys are allowed.
     - `shared`: which operands are the same for all samples.
     - `lanes`: numbers of threads for each sample, by preference, of which those are left out with
-      which the source is too long to compile, or better ones exist since its arrays do not fit the
-      shared memory. A single one is taken however it is. See `lanes_for`.
+      which the source is too long to compile. A single one is taken however it is. See
+      `lanes_for`.
 
     **Raises:** `Unsupported` for programs that can be no kernel. What `fn` itself raises when it is
     traced passes unchanged. Errors that it raises in compiled code, by Equinox, are raised after
@@ -100,11 +101,11 @@ class Function:
 
 
 def _source(closed: ClosedJaxpr, lanes: Sequence[int]) -> Source:
-    sources = [_translated(closed, count) for count in lanes]
-    short = [x for x in sources if len(sources) == 1 or _is_short(x)]
-    if not short:
-        raise Unsupported("programs as large as this one")
-    return next(filter(fits, short), short[0])
+    for count in lanes:
+        source = _translated(closed, count)
+        if len(lanes) == 1 or _is_short(source):
+            return source
+    raise Unsupported("programs as large as this one")
 
 
 def _is_short(source: Source) -> bool:
@@ -123,21 +124,11 @@ def _translated(closed: ClosedJaxpr, lanes: int) -> Source:
 
 
 def _traced(fn: Callable, operands: Sequence[PyTree]) -> tuple[ClosedJaxpr, PyTree, list[Any]]:
-    """The program of `fn` on arrays of numbers alone, whose first operands are large constants; the
-    shapes that `fn` returns; and those constants."""
-    leaves, structure = jax.tree.flatten(tuple(operands))
-    returned: PyTree = None
-
-    def on_numbers(*raw):
-        nonlocal returned
-        wrapped = (_wrapped(x, like) for x, like in zip(raw, leaves, strict=True))
-        found = fn(*jax.tree.unflatten(structure, wrapped))
-        returned = jax.eval_shape(lambda: found)
-        return jax.tree.map(_raw, jax.tree.leaves(found))
-
+    """The program of `fn`, whose first operands are large constants; the shapes that `fn` returns;
+    and those constants."""
     # In a kernel loops cost no more than their arithmetic, as on a CPU.
     with jax.default_device(jax.local_devices(backend="cpu")[0]):
-        closed = jax.make_jaxpr(on_numbers)(*map(_shape_of_raw, leaves))
+        closed, returned = jax.make_jaxpr(fn, return_shape=True)(*operands)
         moved = [x for x in closed.consts if not _is_written(x)]
         if moved:
             closed = _with_operands(closed, moved)
@@ -150,34 +141,26 @@ def _traced(fn: Callable, operands: Sequence[PyTree]) -> tuple[ClosedJaxpr, PyTr
 def _with_operands(closed: ClosedJaxpr, moved: list[Any]) -> ClosedJaxpr:
     """The same program with the constants that are not written as its first operands."""
 
-    def program(*raw):
-        given = iter(_wrapped(x, like) for x, like in zip(raw, moved, strict=False))
+    def program(moved, *operands):
+        given = iter(moved)
         consts = [x if _is_written(x) else next(given) for x in closed.consts]
-        return eval_jaxpr(closed.jaxpr, consts, *raw[len(moved) :])
+        return eval_jaxpr(closed.jaxpr, consts, *operands)
 
-    return jax.make_jaxpr(program)(*map(_shape_of_raw, moved), *closed.in_avals)
+    return jax.make_jaxpr(program)(moved, *closed.in_avals)
 
 
 def _is_written(x) -> bool:
-    return is_concrete(x) and not _is_key(x) and math.prod(np.shape(x)) <= _WRITTEN
-
-
-def _is_key(x) -> bool:
-    return jnp.issubdtype(x.dtype, jax.dtypes.prng_key)
+    return is_concrete(x) and math.prod(np.shape(x)) <= _WRITTEN
 
 
 def _raw(x):
     """The numbers of a random key; of an array, itself."""
-    return jax.random.key_data(x) if _is_key(x) else x
-
-
-def _shape_of_raw(x) -> jax.ShapeDtypeStruct:
-    return jax.eval_shape(lambda x: jnp.asarray(_raw(x)), x)
+    return jax.random.key_data(x) if is_key(x.dtype) else x
 
 
 def _wrapped(x, like):
     """The random key of numbers, if `like` is one."""
-    if not _is_key(like):
+    if not is_key(like.dtype):
         return x
     kinds = []
     jax.eval_shape(lambda key: kinds.append(jax.random.key_impl(key)), like)

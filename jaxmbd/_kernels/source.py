@@ -15,6 +15,10 @@ from .values import Buffer, Entries, packed
 
 _RULES = {**arrays.RULES, **control.RULES, **places.RULES, **reductions.RULES}
 
+# Bytes of shared memory that a block has on all devices, less 1 kB that Warp takes. Most devices
+# give more to those that ask for it at the launch, for which Warp has no way but tiles of its own.
+SHARED = 47 * 1024
+
 # Lines of a program in variables. For 80 000 lines nvcc takes a minute and a half.
 _LONGEST = 100_000
 
@@ -72,8 +76,11 @@ def program_source(
     small = (4 if lanes > 1 else 8) if small is None else small
     # A device reserves local memory for all threads that it can hold, so threads get little of it.
     local = 4096 if lanes > 1 else 1024
-    options = Options(small=small, local=local, lanes=lanes)
-    return _written(program, options, unrolled or 0)
+    while True:
+        source = _written(program, Options(small, local, lanes=lanes), unrolled or 0)
+        if source.arena <= SHARED:
+            return source
+        local //= 2  # the largest arrays go to scratch memory
 
 
 def _written(program: ClosedJaxpr, options: Options, unrolled: int) -> Source:

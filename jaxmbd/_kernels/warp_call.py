@@ -20,13 +20,9 @@ import numpy as np
 from jaxtyping import Array
 
 from .operations import CTYPE
-from .source import Source
+from .source import SHARED, Source
 
 _BLOCK = 64  # threads
-
-# Bytes of shared memory that a block has on all devices, less 1 kB that Warp takes. Most devices
-# give more to those that ask for it at the launch, for which Warp has no way but tiles of its own.
-_SHARED = 47 * 1024
 
 _WORD = 4  # bytes of an entry of the scratch memory, which exists without x64 too
 
@@ -36,17 +32,11 @@ def has_warp() -> bool:
     return importlib.util.find_spec("warp") is not None
 
 
-def fits(source: Source) -> bool:
-    """Whether the shared memory of a block holds the arrays of a group of threads. Others are in
-    the memory of the device, which is slower."""
-    return source.lanes == 1 or _stride(source) <= _SHARED
-
-
 def _block(source: Source) -> int:
     """Threads of a block: as many groups as share its memory."""
-    if source.lanes == 1 or not fits(source):
+    if source.lanes == 1:
         return _BLOCK
-    return source.lanes * max(1, min(_BLOCK // source.lanes, _SHARED // _stride(source)))
+    return source.lanes * max(1, min(_BLOCK // source.lanes, SHARED // max(1, _stride(source))))
 
 
 class Batched:
@@ -101,8 +91,7 @@ def _level(source: Source, device: Any) -> int:
 
 
 def _words(source: Source) -> int:
-    arena = 0 if fits(source) else _stride(source)
-    return max(1, -(-(arena + source.scratch) // _WORD))
+    return max(1, -(-source.scratch // _WORD))
 
 
 def _stride(source: Source) -> int:
@@ -167,18 +156,10 @@ def _snippet(source: Source, shared: tuple[bool, ...], block: int) -> str:
             "auto shuffle = [=](auto x, int k) {",
             "    return (decltype(x))__shfl_xor_sync(together, x, k);",
             "};",
+            f"__shared__ __align__(16) char arenas[{max(1, stride * (block // lanes))}];",
+            f"char* arena = arenas + threadIdx.x / {lanes} * {stride};",
+            f"scratch += sample * {source.scratch};",
         ]
-        if fits(source):
-            lines += [
-                f"__shared__ __align__(16) char arenas[{stride * (block // lanes)}];",
-                f"char* arena = arenas + threadIdx.x / {lanes} * {stride};",
-                f"scratch += sample * {source.scratch};",
-            ]
-        else:
-            lines += [
-                f"scratch += sample * {source.scratch + stride};",
-                f"char* arena = scratch + {source.scratch};",
-            ]
     for k, (dtype, shape) in enumerate(source.inputs):
         at = "" if shared[k] else f" + sample * {math.prod(shape)}"
         t = CTYPE[np.dtype(dtype).name]
