@@ -128,7 +128,7 @@ class Emitter:
         if found is not None:
             return found
         if not any(isinstance(x, str) for x in operands):
-            value = folded(name, params, list(map(np.asarray, operands)), _Number(out))
+            value = folded(name, params, list(map(np.asarray, operands)), out)
             if value is not None:
                 return value[()]
         text = expression(name, params, dtypes, out).format(*map(self.show, operands))
@@ -368,12 +368,6 @@ class Emitter:
             self.values[v] = saved = self.materialised(self.values[v], v)
             saved.buffer.users.append(v)
         return value
-
-
-@dataclass(frozen=True)
-class _Number:
-    dtype: np.dtype
-    shape: tuple[int, ...] = ()
 
 
 def elementwise(e: Emitter, op: Op) -> None:

@@ -7,6 +7,7 @@ disguise are replaced, so that few remain.
 
 import functools
 import inspect
+import itertools
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -105,22 +106,21 @@ class _Flattener:
             return [self.add(name, params, ins, _aval(v)) for v in equation.outvars]
         return self.opened_up(equation, ins)
 
-    def traced(self, fn: Callable, ins: list[Value]) -> list[Value]:
-        """The results of a function that JAX can trace."""
-        shapes = [jax.ShapeDtypeStruct(x.shape, x.dtype) for x in ins]
-        return self.run(jax.make_jaxpr(fn)(*shapes), ins)
+    def traced(self, fn: Callable, ins: list[Value], key: Any = None) -> list[Value]:
+        """The results of a function that JAX can trace, once for each key."""
+        if key is None or key not in self.programs:
+            shapes = [jax.ShapeDtypeStruct(x.shape, x.dtype) for x in ins]
+            self.programs[key] = jax.make_jaxpr(fn)(*shapes)
+        return self.run(self.programs[key], ins)
 
     def program(self, name: str, params: dict, ins: list[Value]) -> list[Value]:
         """An operation as a program of others."""
         known = [x.value for x in ins if isinstance(x, Const)]
         if name == "sort" and len(known) == len(ins):
             return list(map(Const, sorted_known(params, known)))
-        shapes = [jax.ShapeDtypeStruct(x.shape, x.dtype) for x in ins]
-        key = name, repr(params), tuple((x.shape, x.dtype) for x in shapes)
-        if name == "reduce" or key not in self.programs:
-            fn = functools.partial(PROGRAMS[name], params)
-            self.programs[key] = jax.make_jaxpr(fn)(*shapes)
-        return self.run(self.programs[key], ins)
+        key = name, repr(params), tuple((x.shape, x.dtype) for x in ins)
+        fn = functools.partial(PROGRAMS[name], params)
+        return self.traced(fn, ins, None if name == "reduce" else key)
 
     def opened_up(self, equation, ins):
         """A primitive of others, by its implementation in JAX."""
@@ -140,7 +140,8 @@ class _Flattener:
 
     def add(self, name: str, params: dict, ins: list[Value], aval: Any) -> Value:
         if all(isinstance(x, Const) for x in ins):
-            value = folded(name, params, [x.value for x in ins if isinstance(x, Const)], aval)
+            known = [x.value for x in ins if isinstance(x, Const)]
+            value = folded(name, params, known, aval.dtype, math.prod(aval.shape))
             if value is not None:
                 return Const(value)
         if _changes_nothing(name, params, ins, aval):
@@ -270,28 +271,12 @@ class _Flattener:
         program, length = equation.params["jaxpr"], equation.params["length"]
         if length == 1 or length * self.work(program) <= self.unrolled:
             return self.written_out(equation, constants, carry, over)
-        jaxpr = equations_of(program)
-        given = jaxpr.invars[len(jaxpr.invars) - len(carry) - len(over) :]
-        # A carry that the body returns as it is does not change.
-        kept = [a is b for a, b in zip(jaxpr.outvars, given[: len(carry)], strict=False)]
-        moving = [x for x, k in zip(carry, kept, strict=True) if not k]
-        block = Block(self.block, is_loop=True)
-        avals = [
-            _aval(v) for v, k in zip(given, [*kept, *[False] * len(over)], strict=True) if not k
-        ]
-        names = iter(block.add_params(avals))
-        operands = [x if k else next(names) for x, k in zip(carry, kept, strict=True)]
-        params = dict(length=length, reverse=equation.params["reverse"], carry=len(moving))
-        op = block.op = Op("scan", params, [*moving, *over], blocks=[block])
-        with _Inside(self, block):
-            found = self.run(program, [*constants, *operands, *names])
-        stays = [*kept, *[False] * (len(found) - len(kept))]
-        block.results = [x for x, k in zip(found, stays, strict=True) if not k]
-        outs = iter(
-            self.finish(op, [v for v, k in zip(equation.outvars, stays, strict=True) if not k])
+        params = dict(length=length, reverse=equation.params["reverse"], carry=len(carry))
+        op, fixed = Op("scan", params, [*carry, *over]), _fixed(program, carry, len(over))
+        self.inner(
+            op, program, constants, [*carry, *(_Aval(x.shape[1:], x.dtype) for x in over)], fixed
         )
-        fixed = [*carry, *[None] * (len(found) - len(carry))]
-        return [x if k and x is not None else next(outs) for x, k in zip(fixed, stays, strict=True)]
+        return self.finish(op, equation.outvars, fixed)
 
     def written_out(self, equation, constants, carry, over):
         """A short scan."""
@@ -315,15 +300,11 @@ class _Flattener:
 
     def _while(self, equation, ins):
         of_condition, of_body, carry = while_parts(equation, ins)
-        avals = [_aval(v) for v in equation.outvars]
-        op = Op("while", {}, carry)
-        for program, constants in (("cond_jaxpr", of_condition), ("body_jaxpr", of_body)):
-            block = Block(self.block, is_loop=True, op=op)
-            block.add_params(avals)
-            with _Inside(self, block):
-                block.results = self.run(equation.params[program], [*constants, *block.params])
-            op.blocks.append(block)
-        return self.finish(op, equation.outvars)
+        condition, body = equation.params["cond_jaxpr"], equation.params["body_jaxpr"]
+        op, fixed = Op("while", {}, carry), _fixed(body, carry)
+        self.inner(op, condition, of_condition, carry, fixed)
+        self.inner(op, body, of_body, carry, fixed)
+        return self.finish(op, equation.outvars, fixed)
 
     def _cond(self, equation, ins):
         branches, index = equation.params["branches"], ins[0]
@@ -331,18 +312,28 @@ class _Flattener:
             return self.run(branches[int(np.clip(index.value, 0, len(branches) - 1))], ins[1:])
         op = Op("cond", {}, ins[:1])
         for program in branches:
-            block = Block(self.block, op=op)
-            with _Inside(self, block):
-                block.results = self.run(program, ins[1:])
-            op.blocks.append(block)
+            self.inner(op, program, ins[1:])
         return self.finish(op, equation.outvars)
 
-    def finish(self, op: Op, outvars) -> list[Value]:
+    def inner(
+        self, op: Op, program, given: list[Value], like: Sequence[Any] = (), fixed=()
+    ) -> None:
+        """Append a block to a loop or a branch: the program of what is given and of parameters
+        `like` arrays, or the values that are `fixed` in their place."""
+        block = Block(self.block, op.name != "cond", op)
+        params = itertools.zip_longest(block.add_params(like), fixed)
+        operands = [p if x is None else x for p, x in params]
+        self.block = block
+        block.results = self.run(program, [*given, *operands])
+        self.block = block.parent
+        op.blocks.append(block)
+
+    def finish(self, op: Op, outvars, fixed=()) -> list[Value]:
         """Append an operation with blocks."""
         avals = [_aval(v) for v in outvars]
         op.outs = [Var(a.shape, a.dtype, self.block, op, k) for k, a in enumerate(avals)]
         self.block.ops.append(op)
-        return list(op.outs)
+        return [y if x is None else x for y, x in itertools.zip_longest(op.outs, fixed)]
 
     def work(self, program: ClosedJaxpr | Jaxpr) -> int:
         """About how many operations on numbers a program takes. Loops of unknown length count as
@@ -372,17 +363,12 @@ class _Flattener:
         return sum(sizes) if is_elementwise(name) else 0
 
 
-class _Inside:
-    """The flattener appends to `block` for a while."""
-
-    def __init__(self, flattener: _Flattener, block: Block):
-        self.flattener, self.block = flattener, block
-
-    def __enter__(self):
-        self.outer, self.flattener.block = self.flattener.block, self.block
-
-    def __exit__(self, *_):
-        self.flattener.block = self.outer
+def _fixed(program: ClosedJaxpr, carry: list[Value], others: int = 0) -> list[Value | None]:
+    """What the body of a loop carries on as it is."""
+    jaxpr = equations_of(program)
+    given = jaxpr.invars[len(jaxpr.invars) - len(carry) - others :]
+    trios = zip(carry, given, jaxpr.outvars, strict=False)
+    return [x if a is b else None for x, a, b in trios]
 
 
 def _changes_nothing(name: str, params: dict, ins: list[Value], aval: Any) -> bool:

@@ -1,6 +1,5 @@
 """What is known of operations on known arrays, by NumPy."""
 
-import math
 from collections.abc import Callable
 from typing import Any, SupportsIndex
 
@@ -13,14 +12,16 @@ _Known = np.ndarray | np.generic
 _LARGEST = 4096
 
 
-def folded(name: str, params: dict[str, Any], arrays: list[np.ndarray], aval) -> np.ndarray | None:
+def folded(
+    name: str, params: dict[str, Any], arrays: list[np.ndarray], dtype: np.dtype, size: int = 1
+) -> np.ndarray | None:
     """The result of an operation, or `None` if it is left to the program."""
     fold = _FOLD.get(name)
-    if fold is None or math.prod(aval.shape) > _LARGEST:
+    if fold is None or size > _LARGEST:
         return None
     with np.errstate(all="ignore"):
         value = fold(params, *arrays)
-    return None if value is None else np.asarray(value, aval.dtype)
+    return None if value is None else np.asarray(value, dtype)
 
 
 def spread(x: np.ndarray, shape: tuple[int, ...], axes: tuple[SupportsIndex, ...]) -> np.ndarray:
@@ -62,34 +63,25 @@ def _chosen(_: dict[str, Any], which: np.ndarray, *cases: np.ndarray) -> _Known:
     return np.choose(np.clip(which.astype(int), 0, len(cases) - 1), cases)
 
 
+_UFUNCS = {
+    **dict(add=np.add, sub=np.subtract, mul=np.multiply, neg=np.negative, sign=np.sign),
+    **dict(max=np.maximum, min=np.minimum, xor=np.bitwise_xor),
+    **{"and": np.bitwise_and, "or": np.bitwise_or, "not": np.invert},
+    **dict(lt=np.less, gt=np.greater, le=np.less_equal, ge=np.greater_equal),
+    **dict(eq=np.equal, ne=np.not_equal),
+}
 _FOLD: dict[str, Callable[..., Any]] = {
-    "convert_element_type": _converted,
+    **{name: lambda _, *x, ufunc=ufunc: ufunc(*x) for name, ufunc in _UFUNCS.items()},
     "broadcast_in_dim": lambda p, x: spread(x, p["shape"], p["broadcast_dimensions"]),
-    "reshape": lambda p, x: x.reshape(p["new_sizes"]),
-    "transpose": lambda p, x: x.transpose(p["permutation"]),
-    "slice": _slices,
-    "iota": _iota,
     "concatenate": lambda p, *x: np.concatenate(x, p["dimension"]),
-    "add": lambda p, a, b: a + b,
-    "sub": lambda p, a, b: a - b,
-    "mul": lambda p, a, b: a * b,
+    "convert_element_type": _converted,
     "div": _divided,
+    "iota": _iota,
     "rem": _remainder,
-    "neg": lambda p, a: -a,
-    "max": lambda p, a, b: np.maximum(a, b),
-    "min": lambda p, a, b: np.minimum(a, b),
-    "sign": lambda p, a: np.sign(a),
-    "lt": lambda p, a, b: a < b,
-    "gt": lambda p, a, b: a > b,
-    "le": lambda p, a, b: a <= b,
-    "ge": lambda p, a, b: a >= b,
-    "eq": lambda p, a, b: a == b,
-    "ne": lambda p, a, b: a != b,
-    "and": lambda p, a, b: a & b,
-    "or": lambda p, a, b: a | b,
-    "xor": lambda p, a, b: a ^ b,
-    "not": lambda p, a: ~a,
+    "reshape": lambda p, x: x.reshape(p["new_sizes"]),
     "select_n": _chosen,
+    "slice": _slices,
+    "transpose": lambda p, x: x.transpose(p["permutation"]),
 }
 
 

@@ -80,9 +80,7 @@ class Block:
 
 def cleaned(top: Block) -> Block:
     """The program without what no result needs, with the users of each variable counted."""
-    needed = _needed(top)
-    _prune(top, needed)
-    _count(top)
+    _prune(top, _needed(top))
     return top
 
 
@@ -152,30 +150,25 @@ def _prune(block: Block, needed: set[Any]) -> None:
                 op.outs = _picked(op.outs, keep)
                 for inner in op.blocks:
                     inner.results = _picked(inner.results, keep)
+        for x in op.ins:
+            _use(x, block)
         for inner in op.blocks:
             _prune(inner, needed)
         kept.append(op)
     block.ops = kept
+    for x in block.results:
+        _use(x, block)
+
+
+def _use(x: Value, at: Block) -> None:
+    if isinstance(x, Const):
+        return
+    x.uses += 1
+    while at is not x.block:
+        x.looped |= at.is_loop
+        assert at.parent is not None
+        at = at.parent
 
 
 def _picked(xs: list, keep: list[bool]) -> list:
     return [x for x, k in zip(xs, keep, strict=True) if k]
-
-
-def _count(block: Block) -> None:
-    def use(x):
-        if isinstance(x, Var):
-            x.uses += 1
-            at = block
-            while at is not x.block:
-                assert at is not None
-                x.looped |= at.is_loop
-                at = at.parent
-
-    for op in block.ops:
-        for x in op.ins:
-            use(x)
-        for inner in op.blocks:
-            _count(inner)
-    for x in block.results:
-        use(x)

@@ -10,7 +10,7 @@ from .emitter import Emitter, Rule
 from .form import Op, Var
 from .form import Value as Named
 from .operations import same
-from .values import Entries, Ix, Lazy, Operand, View, buffers_of, entries
+from .values import Entries, Ix, Lazy, Operand, Value, View, buffers_of, entries
 
 # Up to so many entries in all, variables are chosen by comparisons instead of moving to memory.
 _CHOSEN = 64
@@ -138,37 +138,50 @@ def _drops(params) -> bool:
     return True
 
 
+def _located(e: Emitter, op: Op, rows: Named, where: Value):
+    """A function from the index of a number in `rows`, of which each belongs to one of the places
+    `where`, to its index in the array, and whether this is in the array."""
+    # The axes of windows in `rows`; those that a window lacks; those that begin at a place; those
+    # that array and places have in common.
+    in_rows, removed, starts, common, in_places, *_ = op.params["dimension_numbers"]
+    shape, drops = op.ins[0].shape, _drops(op.params)
+    window = [k for k in range(len(shape)) if k not in (*removed, *common)]
+    windows = list(zip(window, in_rows, strict=True))
+    sizes = {k: rows.shape[j] for k, j in windows}
+    batch = [k for k in range(len(rows.shape)) if k not in in_rows]
+
+    def at(index):
+        full, inside = [Ix()] * len(shape), np.bool_(True)
+        for k, j in zip(common, in_places, strict=True):
+            full[k] = index[batch[j]]
+        for n, k in enumerate(starts):
+            number = e.at(where, [*(index[j] for j in batch), Ix(n)])
+            top = shape[k] - sizes.get(k, 1)
+            full[k] = _clamped(e, number, top)
+            if drops:
+                both = [inside, _inside(e, number, top)]
+                inside = e.scalar("and", {}, both, [_BOOL, _BOOL], _BOOL)
+        for k, j in windows:
+            full[k] = full[k] + index[j]
+        return full, inside
+
+    return at
+
+
 def _gather(e: Emitter, op: Op) -> None:
-    (x, places), out, params = op.ins, op.outs[0], op.params
-    d, sizes, drops = params["dimension_numbers"], params["slice_sizes"], _drops(params)
-    batch = [k for k in range(len(out.shape)) if k not in d.offset_dims]
-    fixed = {*d.collapsed_slice_dims, *d.operand_batching_dims}
-    window = [k for k in range(len(x.shape)) if k not in fixed]
-    fill = params["fill_value"]
+    (x, places), out, fill = op.ins, op.outs[0], op.params["fill_value"]
     if fill is None:
-        fill = np.nan if out.dtype.kind == "f" else 0
-        if out.dtype.kind in "iu":
-            info = np.iinfo(out.dtype)
-            fill = info.min if out.dtype.kind == "i" else info.max
+        info = np.iinfo(out.dtype) if out.dtype.kind in "iu" else None
+        fill = {"f": np.nan, "i": info and info.min, "u": info and info.max}.get(out.dtype.kind, 0)
     fill = out.dtype.type(fill)
     where = e.value(places) if e.is_small(out) else e.read_often(places)
     value = e.read_often(x)
     if isinstance(e.value(x), Entries) and e.is_small(out) and _all_known(e, places):
         value = e.value(x)
+    located = _located(e, op, out, where)
 
     def at(index):
-        full, inside = [Ix()] * len(x.shape), np.bool_(True)
-        for k, j in zip(window, d.offset_dims, strict=True):
-            full[k] = index[j]
-        of_batch = [index[k] for k in batch]
-        for k, j in zip(d.operand_batching_dims, d.start_indices_batching_dims, strict=True):
-            full[k] = of_batch[j]
-        for n, k in enumerate(d.start_index_map):
-            top, number = x.shape[k] - sizes[k], e.at(where, [*of_batch, Ix(n)])
-            full[k] = full[k] + _clamped(e, number, top)
-            if drops:
-                both = [inside, _inside(e, number, top)]
-                inside = e.scalar("and", {}, both, [_BOOL, _BOOL], _BOOL)
+        full, inside = located(index)
         number = e.at(value, full) if math.prod(x.shape) else fill
         types = [_BOOL, out.dtype, out.dtype]
         return e.scalar("select_n", {}, [inside, fill, number], types, out.dtype)
@@ -192,53 +205,31 @@ _COMBINED_BY = {
 
 
 def _scatter(e: Emitter, op: Op) -> None:
-    (x, places, updates), out, params = op.ins, op.outs[0], op.params
-    d, drops = params["dimension_numbers"], _drops(params)
-    fixed = {*d.inserted_window_dims, *d.operand_batching_dims}
-    window = [k for k in range(len(x.shape)) if k not in fixed]
-    batch = [k for k in range(len(updates.shape)) if k not in d.update_window_dims]
-    extent = [1] * len(x.shape)
-    for k, j in zip(window, d.update_window_dims, strict=True):
-        extent[k] = updates.shape[j]
-    known = _all_known(e, places)
-
-    def target(where, index):
-        """The place of an update, and whether it is in the array."""
-        full, inside = [Ix()] * len(x.shape), np.bool_(True)
-        of_batch = [index[k] for k in batch]
-        for k, j in zip(d.operand_batching_dims, d.scatter_indices_batching_dims, strict=True):
-            full[k] = of_batch[j]
-        for n, k in enumerate(d.scatter_dims_to_operand_dims):
-            top, number = x.shape[k] - extent[k], e.at(where, [*of_batch, Ix(n)])
-            full[k] = _clamped(e, number, top)
-            if drops:
-                both = [inside, _inside(e, number, top)]
-                inside = e.scalar("and", {}, both, [_BOOL, _BOOL], _BOOL)
-        for k, j in zip(window, d.update_window_dims, strict=True):
-            full[k] = full[k] + index[j]
-        return full, inside
+    (x, places, updates), out = op.ins, op.outs[0]
+    in_entries = _all_known(e, places) and e.is_small(out)
+    target = _located(e, op, updates, e.value(places) if in_entries else e.read_often(places))
 
     def combined(old, new):
         name = _COMBINED_BY.get(op.name)
         return new if name is None else e.scalar(name, {}, [old, new], [out.dtype] * 2, out.dtype)
 
-    if known and e.is_small(out):
-        array, where = e.entries(e.value(x)).copy(), e.value(places)
+    if in_entries:
+        array = e.entries(e.value(x)).copy()
         numbers = e.entries(e.value(updates))
         for place in np.ndindex(*updates.shape):
-            full, inside = target(where, list(map(Ix, place)))
+            full, inside = target(list(map(Ix, place)))
             if inside:
                 at = tuple(i.constant for i in full)
                 array[at] = combined(array[at], numbers[place])
         e.define(out, Entries(array))
         return
-    where, new = e.read_often(places), e.read_often(updates)
+    new = e.read_often(updates)
     if new.buffers & e.value(x).buffers:
         new = e.materialised(new, updates)
     view = _to_change(e, x, out)
     # Several updates may go to one place, so lanes cannot share them.
     with e.sharing.alone(), e.scope(), e.loops(updates.shape, shared=False) as index:
-        full, inside = target(where, index)
+        full, inside = target(index)
         if not same(inside, np.bool_(False)) and math.prod(x.shape):
             number = e.at(new, index)
             with e.braces("if (" + e.show(inside) + ")"):
