@@ -38,11 +38,7 @@ class _Carry:
         ):
             numbers = e.entries(e.value(x)).ravel()
             return entries(param.shape, [e.variable(param.dtype, number) for number in numbers])
-        view = e.writable(x)
-        if view is None:
-            view = new_view(e, param)
-            e.store(view, e.value(x))
-        return view
+        return e.writable(x) or e.materialised(e.value(x), param)
 
     def give(self, params: Sequence[Var], owner: Block) -> None:
         """The parameters of a block have the carried values."""
@@ -144,7 +140,7 @@ def _stack(e: Emitter, out: Var, length: int) -> View:
     near."""
     size = math.prod(out.shape)
     far = length > _SHORT and size * out.dtype.itemsize > _NEAR
-    return packed(e.scratch(out.dtype, size), out.shape) if far else new_view(e, out)
+    return packed(e.buffer(out.dtype, size, far), out.shape)
 
 
 def _row(e: Emitter, value: Value, at: Ix, shape: Sequence[int]) -> Value:

@@ -172,40 +172,33 @@ class Emitter:
 
     # --- memory
 
-    def buffer(self, dtype: np.dtype, size: int) -> Buffer:
-        kind = ctype(dtype)
-        if size * dtype.itemsize > self.options.local:
-            return self.scratch(dtype, size)
-        shared = self.options.lanes > 1
-        pool_name = "arena" if shared else f"local_{dtype.name}"
-        pool = self.pools.setdefault(pool_name, Pool(8 if shared else 1))
-        length = size * dtype.itemsize if shared else size
-        at = pool.reserve(length)
-        if shared:
-            name = self.name("a")
+    def buffer(self, dtype: np.dtype, size: int, far: bool = False) -> Buffer:
+        """Memory, which is near if it may be: shared by lanes, or local."""
+        shared, kind, taken = self.options.lanes > 1, ctype(dtype), size * dtype.itemsize
+        if far or taken > self.options.local:
+            pool, name = "scratch", self.name("g")
+            at = self.pools.setdefault(pool, Pool(8)).reserve(taken)
+            pointer = f"{kind}* const {name} = ({kind}*)(scratch + {at}ll * n) + s;"
+            # Nothing between loops keeps those that lanes share from becoming one.
+            (self.definitions if shared else self.lines).append(pointer)
+            text = f"{name}[({{}}) * n]"
+        elif shared:
+            pool, name = "arena", self.name("a")
+            at = self.pools.setdefault(pool, Pool(8)).reserve(taken)
             self.definitions.append(f"{kind}* const {name} = ({kind}*)(arena + {at});")
             text = f"{name}[{{}}]"
         else:
-            text = f"{pool_name}[{at} + {{}}]" if at else f"{pool_name}[{{}}]"
-        return self.reserved(Buffer(text, dtype, size, place=(pool_name, at)))
-
-    def scratch(self, dtype: np.dtype, size: int) -> Buffer:
-        pool = self.pools.setdefault("scratch", Pool(8))
-        at, kind, name = pool.reserve(size * dtype.itemsize), ctype(dtype), self.name("g")
-        pointer = f"{kind}* const {name} = ({kind}*)(scratch + {at}ll * n) + s;"
-        # Nothing between loops keeps those that lanes share from becoming one.
-        (self.definitions if self.options.lanes > 1 else self.lines).append(pointer)
-        return self.reserved(Buffer(f"{name}[({{}}) * n]", dtype, size, place=("scratch", at)))
-
-    def reserved(self, buffer: Buffer) -> Buffer:
-        buffer.owner = self.blocks[-1] if self.blocks else None
+            pool, taken = f"local_{dtype.name}", size
+            at = self.pools.setdefault(pool, Pool(1)).reserve(taken)
+            text = f"{pool}[{at} + {{}}]" if at else f"{pool}[{{}}]"
+        owner = self.blocks[-1] if self.blocks else None
+        buffer = Buffer(text, dtype, size, owner, place=(pool, at), taken=taken)
         self.scopes[-1].buffers.append(buffer)
         return buffer
 
     def release(self, buffer: Buffer) -> None:
-        pool_name, at = buffer.place or ("", 0)
-        by_bytes = pool_name in ("arena", "scratch")
-        self.pools[pool_name].release(at, buffer.size * (buffer.dtype.itemsize if by_bytes else 1))
+        pool, at = buffer.place or ("", 0)
+        self.pools[pool].release(at, buffer.taken)
         for var in [v for v, view in self.stored_values.items() if view.buffer is buffer]:
             del self.stored_values[var]
 
@@ -353,7 +346,8 @@ class Emitter:
             self.left[x] = self.left.get(x, x.uses) - 1
 
     def writable(self, x: Named) -> View | None:
-        """Memory with the numbers of x that may be changed, or `None`. Others in it are saved."""
+        """Memory with the numbers of x that may be changed, if nobody else reads it afterwards.
+        Others in it are saved."""
         value = self.value(x)
         if not isinstance(x, Var) or not isinstance(value, View) or not value.is_whole:
             return None

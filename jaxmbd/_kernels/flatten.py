@@ -237,10 +237,10 @@ class _Flattener:
     def random(self, equation, ins):
         for v in (*equation.invars, *equation.outvars):
             _aval(v)  # refuses keys of other generators
-        maker, from_key, to_key = keys.MAKERS[equation.primitive.name]
-        operands = [self.halves(ins[0]) if from_key else ins[0], *ins[1:]]
-        (out,) = self.traced(lambda *x: maker(equation.params, *x), operands)
-        return [self.joined(out) if to_key else out]
+        name = equation.primitive.name
+        operands = [ins[0] if name == "random_seed" else self.halves(ins[0]), *ins[1:]]
+        (out,) = self.traced(functools.partial(keys.MAKERS[name], equation.params), operands)
+        return [out if name == "random_bits" else self.joined(out)]
 
     def halves(self, key: Value) -> Value:
         halves = [

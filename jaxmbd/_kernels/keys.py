@@ -55,21 +55,14 @@ def _bits(p, keys):
     return _of_each(bits, keys)
 
 
-# Operations as programs in which a key is an array of its halves, and which of their operands and
-# results are keys.
+# Operations as programs in which a key is an array of its halves.
 MAKERS = {
-    "random_seed": (_seeded, False, True),
-    "random_bits": (_bits, True, False),
-    "random_split": (
-        lambda p, keys: _of_each(lambda key: threefry_prng_impl.split(key, p["shape"]), keys),
-        True,
-        True,
+    "random_seed": _seeded,
+    "random_bits": _bits,
+    "random_split": lambda p, keys: _of_each(
+        lambda key: threefry_prng_impl.split(key, p["shape"]), keys
     ),
-    "random_fold_in": (
-        lambda p, keys, data: _of_each(threefry_prng_impl.fold_in, keys, data),
-        True,
-        True,
-    ),
+    "random_fold_in": lambda p, keys, data: _of_each(threefry_prng_impl.fold_in, keys, data),
 }
 
 _ROTATIONS = (13, 15, 26, 6), (17, 29, 16, 24)

@@ -77,76 +77,57 @@ def special_numbers(text: str) -> str:
 # --- expressions ----------------------------------------------------------------------------------
 
 # Operations by the kinds of their first operand, with {0}, {1} ... for the operands. T is the type
-# of the result, U and S the unsigned and the signed integer of its size and W the unsigned one in
-# which C computes, whose overflow is defined; N is the number of its bits, and F what functions of
-# the C library for the operand end in.
+# of the result, U and S the unsigned and the signed integer of its size, W the unsigned one in
+# which C computes, whose overflow is defined, and N the number of its bits; F is what functions of
+# the C library for the operand end in. `max` and `min` are NaN if there is one.
+_TABLE = """
+abs f fabsF({0}); i {0} < 0 ? (T)(0 - (W){0}) : {0}; u {0}
+add f {0} + {1}; iu (T)((W){0} + (W){1}); b {0} || {1}
+and iu (T)({0} & {1}); b {0} && {1}
+atan2 f atan2F({0}, {1})
+div f {0} / {1}; u {1} == 0 ? (T)-1 : (T)({0} / {1});\
+ i {1} == 0 ? (T)-1 : {1} == -1 ? (T)(0 - (W){0}) : (T)({0} / {1})
+eq fiub {0} == {1}
+ge fiub {0} >= {1}
+gt fiub {0} > {1}
+high_half u (unsigned)({0} >> 32)
+is_finite f {0} - {0} == 0
+joined_halves u (unsigned long long){1} << 32 | {0}
+le fiub {0} <= {1}
+logistic f 1 / (1 + expF(-{0}))
+low_half u (unsigned){0}
+lt fiub {0} < {1}
+max f {0} > {1} || {0} != {0} ? {0} : {1}; iu {0} > {1} ? {0} : {1}; b {0} || {1}
+min f {0} < {1} || {0} != {0} ? {0} : {1}; iu {0} < {1} ? {0} : {1}; b {0} && {1}
+mul f {0} * {1}; iu (T)((W){0} * (W){1}); b {0} && {1}
+ne fiub {0} != {1}
+neg f -{0}; iu (T)(0 - (W){0})
+not iu (T)~{0}; b !{0}
+or iu (T)({0} | {1}); b {0} || {1}
+pow f powF({0}, (T){1})
+rem f fmodF({0}, {1}); u (T)({1} == 0 ? {0} : {0} % {1});\
+ i (T)({1} == 0 ? {0} : {1} == -1 ? 0 : {0} % {1})
+rsqrt f 1 / sqrtF({0})
+select_n b {0} ? {2} : {1}
+shift_left iu (U){1} < Nu ? (T)((U){0} << {1}) : 0
+shift_right_arithmetic iu (T)((S){0} >> ((U){1} < Nu ? {1} : N - 1))
+shift_right_logical iu (U){1} < Nu ? (T)((U){0} >> {1}) : 0
+sign f {0} > 0 ? (T)1 : {0} < 0 ? (T)-1 : {0}; i (T)(({0} > 0) - ({0} < 0)); u (T)({0} > 0)
+sub f {0} - {1}; iu (T)((W){0} - (W){1})
+xor iu (T)({0} ^ {1}); b {0} != {1}
+"""
+_LIBRARY = "sin cos tan asin acos atan sinh cosh tanh exp exp2 log sqrt cbrt floor ceil erf erfc"
 _TEXTS: dict[str, dict[str, str]] = {
-    **{
-        name: {"f": f"{{0}} {sign} {{1}}", "iu": f"(T)((W){{0}} {sign} (W){{1}})", "b": logic}
-        for name, sign, logic in (
-            ("add", "+", "{0} || {1}"),
-            ("sub", "-", "{0} != {1}"),
-            ("mul", "*", "{0} && {1}"),
-        )
-    },
-    **{
-        name: {
-            "f": f"{{0}} {sign} {{1}} || {{0}} != {{0}} ? {{0}} : {{1}}",  # NaN, if there is one
-            "iu": f"{{0}} {sign} {{1}} ? {{0}} : {{1}}",
-            "b": logic,
-        }
-        for name, sign, logic in (("max", ">", "{0} || {1}"), ("min", "<", "{0} && {1}"))
-    },
-    **{
-        name: {"b": f"{{0}} {logical} {{1}}", "iu": f"(T)({{0}} {bitwise} {{1}})"}
-        for name, logical, bitwise in (("and", "&&", "&"), ("or", "||", "|"), ("xor", "!=", "^"))
-    },
-    **{
-        name: {"fiub": f"{{0}} {sign} {{1}}"}
-        for name, sign in zip("eq ne lt le gt ge".split(), "== != < <= > >=".split(), strict=True)
-    },
-    **{
-        name: {"f": f"{name}F({{0}})"}
-        for name in (
-            "sin cos tan asin acos atan sinh cosh tanh exp exp2 log sqrt cbrt floor ceil erf erfc"
-        ).split()
-    },
-    "abs": {"f": "fabsF({0})", "i": "{0} < 0 ? (T)(0 - (W){0}) : {0}", "u": "{0}"},
-    "atan2": {"f": "atan2F({0}, {1})"},
-    "div": {
-        "f": "{0} / {1}",
-        "i": "{1} == 0 ? (T)-1 : {1} == -1 ? (T)(0 - (W){0}) : (T)({0} / {1})",
-        "u": "{1} == 0 ? (T)-1 : (T)({0} / {1})",
-    },
-    "high_half": {"u": "(unsigned)({0} >> 32)"},
-    "is_finite": {"f": "{0} - {0} == 0"},
-    "joined_halves": {"u": "(unsigned long long){1} << 32 | {0}"},
-    "logistic": {"f": "1 / (1 + expF(-{0}))"},
-    "low_half": {"u": "(unsigned){0}"},
-    "neg": {"f": "-{0}", "iu": "(T)(0 - (W){0})"},
-    "not": {"b": "!{0}", "iu": "(T)~{0}"},
-    "pow": {"f": "powF({0}, (T){1})"},
-    "rem": {
-        "f": "fmodF({0}, {1})",
-        "i": "(T)({1} == 0 ? {0} : {1} == -1 ? 0 : {0} % {1})",
-        "u": "(T)({1} == 0 ? {0} : {0} % {1})",
-    },
-    "round": {},
-    "rsqrt": {"f": "1 / sqrtF({0})"},
-    "select_n": {"b": "{0} ? {2} : {1}"},
-    "shift_left": {"iu": "(U){1} < Nu ? (T)((U){0} << {1}) : 0"},
-    "shift_right_arithmetic": {"iu": "(T)((S){0} >> ((U){1} < Nu ? {1} : N - 1))"},
-    "shift_right_logical": {"iu": "(U){1} < Nu ? (T)((U){0} >> {1}) : 0"},
-    "sign": {
-        "f": "{0} > 0 ? (T)1 : {0} < 0 ? (T)-1 : {0}",
-        "i": "(T)(({0} > 0) - ({0} < 0))",
-        "u": "(T)({0} > 0)",
-    },
+    name: dict(text.split(" ", 1) for text in texts.split("; "))  # by kinds
+    for name, texts in (
+        *(line.split(" ", 1) for line in _TABLE.strip().splitlines()),
+        *((name, f"f {name}F({{0}})") for name in _LIBRARY.split()),
+    )
 }
 
 
 def is_elementwise(name: str) -> bool:
-    return name in _TEXTS or name in _RULES
+    return name in _TEXTS or name in _RULES or name == "round"
 
 
 def expression(name: str, params: dict[str, Any], dtypes: Sequence[np.dtype], out: np.dtype) -> str:

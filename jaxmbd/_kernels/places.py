@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from .arrays import moved, new_view
+from .arrays import moved
 from .emitter import Emitter, Rule
 from .form import Op, Var
 from .form import Value as Named
@@ -82,15 +82,6 @@ def _either(e: Emitter, condition: Operand, a: np.ndarray, b: np.ndarray, dtype:
     return entries(a.shape, chosen).array
 
 
-def _to_change(e: Emitter, x: Named, out: Var) -> View:
-    """Memory with the numbers of x, to write to: its own, if nobody else reads it, else a copy."""
-    view = e.writable(x)
-    if view is None:
-        view = new_view(e, out)
-        e.store(view, e.value(x))
-    return view
-
-
 def _dynamic_update_slice(e: Emitter, op: Op) -> None:
     (x, update, *starts), out = op.ins, op.outs[0]
     start = _starts(e, starts, x.shape, update.shape)
@@ -106,7 +97,7 @@ def _dynamic_update_slice(e: Emitter, op: Op) -> None:
             return
     if not isinstance(new, Entries) and new.buffers & value.buffers:
         new = e.materialised(new, update)
-    view = _to_change(e, x, out)
+    view = e.writable(x) or e.materialised(e.value(x), out)
     if math.prod(update.shape):
         e.store(View(view.buffer, view.place(start), view.strides, update.shape), new)
     e.define(out, view)
@@ -226,7 +217,7 @@ def _scatter(e: Emitter, op: Op) -> None:
     new = e.read_often(updates)
     if new.buffers & e.value(x).buffers:
         new = e.materialised(new, updates)
-    view = _to_change(e, x, out)
+    view = e.writable(x) or e.materialised(e.value(x), out)
     # Several updates may go to one place, so lanes cannot share them.
     with e.sharing.alone(), e.scope(), e.loops(updates.shape, shared=False) as index:
         full, inside = target(index)

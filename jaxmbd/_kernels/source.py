@@ -9,9 +9,10 @@ from jax.extend.core import ClosedJaxpr
 from . import arrays, control, places, reductions
 from .emitter import Emitter, Options, TooLong
 from .flatten import flattened
+from .form import Value as Named
 from .keys import is_key
 from .operations import CTYPE, special_numbers
-from .values import Buffer, Entries, packed
+from .values import Buffer, Entries, View, packed
 
 _RULES = {**arrays.RULES, **control.RULES, **places.RULES, **reductions.RULES}
 
@@ -88,22 +89,22 @@ def _written(program: ClosedJaxpr, options: Options, unrolled: int) -> Source:
     e = Emitter(options, _RULES)
     if checks:
         e.definitions.append(f"int* const failed = out{len(top.results)};")
-    for k, x in enumerate(top.params):
-        name = f"in{k}"
-        if is_key(program.in_avals[k].dtype):
-            e.line(f"const unsigned long long* const key{k} = (const unsigned long long*){name};")
-            name = f"key{k}"
-        buffer = Buffer(f"{name}[{{}}]", x.dtype, math.prod(x.shape), constant=True)
-        view = packed(buffer, x.shape)
+
+    def argument(name: str, x: Named, aval, constant: bool) -> View:
+        if is_key(aval.dtype):
+            const = "const " if constant else ""
+            pointer = f"{const}unsigned long long*"
+            e.line(f"{pointer} const key_{name} = ({pointer}){name};")
+            name = f"key_{name}"
+        buffer = Buffer(f"{name}[{{}}]", x.dtype, math.prod(x.shape), constant=constant)
+        return packed(buffer, x.shape)
+
+    for k, (x, aval) in enumerate(zip(top.params, program.in_avals, strict=True)):
+        view = argument(f"in{k}", x, aval, constant=True)
         e.values[x] = Entries(e.entries(view)) if e.is_small(x) else view
     e.block(top)
-    for k, x in enumerate(top.results):
-        name = f"out{k}"
-        if is_key(program.out_avals[k].dtype):
-            e.line(f"unsigned long long* const key_{name} = (unsigned long long*){name};")
-            name = f"key_{name}"
-        buffer = Buffer(f"{name}[{{}}]", x.dtype, math.prod(x.shape))
-        e.store(packed(buffer, x.shape), e.value(x))
+    for k, (x, aval) in enumerate(zip(top.results, program.out_avals, strict=True)):
+        e.store(argument(f"out{k}", x, aval, constant=False), e.value(x))
     if checks:
         e.line("failed[0] = 0;")
     body = "\n".join(e.lines)

@@ -48,7 +48,8 @@ class Ix:
 @dataclass(eq=False)
 class Buffer:
     """Numbers in memory. `text` reads or writes one of them, with {} for the index; `users` are the
-    variables whose values lie in it; `owner` is the block that may write to it."""
+    variables whose values lie in it; `owner` is the block that may write to it; `place` and `taken`
+    are where it lies in which pool, and how much it takes there."""
 
     text: str
     dtype: np.dtype
@@ -57,6 +58,7 @@ class Buffer:
     table: np.ndarray | None = None
     constant: bool = False
     place: tuple[str, int] | None = None
+    taken: int = 0
     users: list[Var] = field(default_factory=list)
 
 
