@@ -41,7 +41,7 @@ class _Carry:
         return e.writable(x) or e.materialised(e.value(x), param)
 
     def give(self, params: Sequence[Var], owner: Block) -> None:
-        """The parameters of a block have the carried values."""
+        """The parameters of a block, or results behind the loop, have the carried values."""
         for param, value in zip(params, self.values, strict=False):
             self.e.values[param] = value
             if isinstance(value, View):
@@ -70,13 +70,6 @@ class _Carry:
             e.store(old, new)
         for name, number in assignments:
             e.line(f"{name} = {e.show(number)};")
-
-    def finish(self, outs: Sequence[Var]) -> None:
-        for out, value in zip(outs, self.values, strict=False):
-            self.e.values[out] = value
-            if isinstance(value, View):
-                value.buffer.owner = self.e.blocks[-1]
-                value.buffer.users.append(out)
 
 
 def _read_anywhere(x: Var, block: Block) -> bool:
@@ -130,7 +123,7 @@ def _scan(e: Emitter, op: Op) -> None:
                 e.store(row, e.value(x))
         carry.update(body.results[:n])
         _done(e, body)
-    carry.finish(op.outs)
+    carry.give(op.outs, e.blocks[-1])
     for out, view in zip(op.outs[n:], stacked, strict=True):
         e.define(out, view)
 
@@ -164,18 +157,17 @@ def _while(e: Emitter, op: Op) -> None:
         e.block(body)
         carry.update(body.results)
         _done(e, body)
-    carry.finish(op.outs)
+    carry.give(op.outs, e.blocks[-1])
+
+
+def _unset(e: Emitter, out: Var) -> Entries:
+    names = [e.variable(out.dtype, prefix="r") for _ in range(math.prod(out.shape))]
+    return entries(out.shape, names)
 
 
 def _cond(e: Emitter, op: Op) -> None:
     index, is_bool = e.number(op.ins[0]), op.ins[0].dtype.kind == "b"
-    results: list[Entries | View] = []
-    for out in op.outs:
-        if e.is_small(out):
-            names = [e.variable(out.dtype, prefix="r") for _ in range(math.prod(out.shape))]
-            results.append(entries(out.shape, names))
-        else:
-            results.append(new_view(e, out))
+    results = [_unset(e, out) if e.is_small(out) else new_view(e, out) for out in op.outs]
     for k, block in enumerate(op.blocks):
         test = f"!{e.show(index)}" if is_bool else f"{e.show(index)} <= {k}"
         last = k == len(op.blocks) - 1

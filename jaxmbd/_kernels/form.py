@@ -84,53 +84,41 @@ def cleaned(top: Block) -> Block:
     return top
 
 
-def _needed(top: Block) -> set[Any]:
-    """Variables that results depend on, and (op, k) for each carry of a loop that is needed."""
-    needed: set[Any] = set()
+def _needed(top: Block) -> set[Var]:
+    """Variables that results depend on."""
+    needed: set[Var] = set()
     waiting = list(top.results)
-
-    def carry(op, k):
-        if (op, k) not in needed:
-            needed.add((op, k))
-            body = op.blocks[-1]
-            waiting.extend([op.ins[k], body.results[k]])
-
     while waiting:
         x = waiting.pop()
         if isinstance(x, Const) or x in needed:
             continue
         needed.add(x)
-        op = x.op if x.op is not None else x.block.op
-        if op is None:
+        op, k = x.op or x.block.op, x.index
+        if op is None:  # an input of the program
             continue
-        k = x.index
-        if x.op is None:
+        if op.name in ("scan", "while"):
             if k < op.carries:
-                carry(op, k)
+                waiting += [op.ins[k], op.blocks[-1].results[k]]
             else:
-                waiting.append(op.ins[k])
-        elif op.name in ("scan", "while") and k < op.carries:
-            carry(op, k)
-        elif op.name == "scan":
-            waiting.append(op.blocks[0].results[k])
-        elif op.name == "cond":
-            waiting.append(op.ins[0])
-            waiting.extend(block.results[k] for block in op.blocks)
-            failed = (y for block in op.blocks for y in block.ops if not y.outs)
-            waiting.extend(i for y in failed for i in y.ins)
+                waiting.append(op.blocks[0].results[k] if x.op else op.ins[k])
+            if op.name == "while":
+                waiting.append(op.blocks[0].results[0])
         else:
-            waiting.extend(op.ins)
-        if op.name == "while":
-            waiting.append(op.blocks[0].results[0])
+            waiting += op.ins
+            waiting += (block.results[k] for block in op.blocks)
+            waiting += (i for block in op.blocks for y in block.ops if not y.outs for i in y.ins)
     return needed
 
 
-def _prune(block: Block, needed: set[Any]) -> None:
+def _prune(block: Block, needed: set[Var]) -> None:
     kept = []
     for op in block.ops:
         if op.name in ("scan", "while"):
             n, body = op.carries, op.blocks[-1]
-            carried = [(op, k) in needed for k in range(n)]
+            carried = [
+                op.outs[k] in needed or any(inner.params[k] in needed for inner in op.blocks)
+                for k in range(n)
+            ]
             over = [x in needed for x in body.params[n:]]
             stacked = [x in needed for x in op.outs[n:]]
             if not any(carried + stacked):
@@ -146,10 +134,9 @@ def _prune(block: Block, needed: set[Any]) -> None:
             keep = [x in needed for x in op.outs]
             if op.name != "failed" and not any(keep):
                 continue
-            if op.name == "cond":
-                op.outs = _picked(op.outs, keep)
-                for inner in op.blocks:
-                    inner.results = _picked(inner.results, keep)
+            op.outs = _picked(op.outs, keep)
+            for inner in op.blocks:
+                inner.results = _picked(inner.results, keep)
         for x in op.ins:
             _use(x, block)
         for inner in op.blocks:
