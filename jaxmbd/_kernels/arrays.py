@@ -8,17 +8,15 @@ import numpy as np
 from .emitter import Emitter, Rule
 from .form import Op, Var
 from .operations import ctype
-from .values import Change, Entries, Ix, Lazy, Value, View, entries, packed
+from .values import Change, Entries, Ix, Lazy, Value, View, packed
 
 
 def moved(e: Emitter, value: Value, change: Change, shape: Sequence[int]) -> Value:
     """The array whose entry at `index` is that of `value` at `change(index)`."""
     if isinstance(value, View):
         return value.moved(change, shape)
-    if isinstance(value, Lazy):
-        return Lazy(tuple(shape), lambda i: value.at(change(i)), value.cost, value.buffers)
-    places = (change(list(map(Ix, place))) for place in np.ndindex(*shape))
-    return entries(shape, (e.at(value, place) for place in places))
+    cost = value.cost if isinstance(value, Lazy) else 0
+    return Lazy(tuple(shape), lambda i: e.at(value, change(i)), cost, value.buffers)
 
 
 def _slice(op: Op) -> Change:
@@ -46,13 +44,10 @@ def _rule(change_of) -> Rule:
     def rule(e: Emitter, op: Op) -> None:
         x, out = op.ins[0], op.outs[0]
         more = math.prod(out.shape) > math.prod(x.shape)
-        value = e.read_often(x) if more and not e.is_small(out) else e.value(x)
-        if isinstance(value, Entries) and not e.is_small(out):
-            value = e.in_loops(x)
-        if isinstance(value, Entries) and not e.is_small(out):
-            number = value.array.flat[0]
-            e.define(out, Lazy(out.shape, lambda index: number, 0, frozenset()))
-            return
+        if e.is_small(out):
+            value = e.value(x)
+        else:
+            value = e.read_often(x) if more else e.in_loops(x)
         e.define(out, moved(e, value, change_of(op), out.shape))
 
     return rule

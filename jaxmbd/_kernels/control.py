@@ -137,8 +137,6 @@ def _stack(e: Emitter, out: Var, length: int) -> View:
 
 
 def _row(e: Emitter, value: Value, at: Ix, shape: Sequence[int]) -> Value:
-    if isinstance(value, Entries):  # all of them equal, or none
-        return entries(shape, [*value.array.flat[:1]] * math.prod(shape))
     row = moved(e, value, lambda index: [at, *index], shape)
     if isinstance(row, View) and math.prod(shape) <= e.options.small:
         return Entries(e.entries(row))
