@@ -42,13 +42,8 @@ def _broadcast(op: Op) -> Change:
 
 def _rule(change_of) -> Rule:
     def rule(e: Emitter, op: Op) -> None:
-        x, out = op.ins[0], op.outs[0]
-        more = math.prod(out.shape) > math.prod(x.shape)
-        if e.is_small(out):
-            value = e.value(x)
-        else:
-            value = e.read_often(x) if more else e.in_loops(x)
-        e.define(out, moved(e, value, change_of(op), out.shape))
+        out = op.outs[0]
+        e.define(out, moved(e, e.operand(op.ins[0], out), change_of(op), out.shape))
 
     return rule
 

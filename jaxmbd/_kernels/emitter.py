@@ -296,6 +296,13 @@ class Emitter:
         value = self.in_loops(x)
         return self.in_memory(x) if isinstance(value, Lazy) and value.cost else value
 
+    def operand(self, x: Named, out: Var) -> Value:
+        """The value of x, of which the entries of `out` are made."""
+        if self.is_small(out):
+            return self.value(x)
+        several = math.prod(out.shape) > math.prod(x.shape)
+        return self.read_often(x) if several else self.in_loops(x)
+
     def materialised(self, value: Value, like: Named) -> View:
         view = packed(self.buffer(like.dtype, math.prod(like.shape)), like.shape)
         self.store(view, value)
@@ -366,15 +373,7 @@ class Emitter:
 
 def elementwise(e: Emitter, op: Op) -> None:
     out, dtypes = op.outs[0], [x.dtype for x in op.ins]
-    if e.is_small(out):
-        arrays = [np.broadcast_to(e.entries(e.value(x)), out.shape).ravel() for x in op.ins]
-        numbers = zip(*arrays, strict=True)
-        found = [e.scalar(op.name, op.params, list(xs), dtypes, out.dtype) for xs in numbers]
-        e.define(out, entries(out.shape, found))
-        return
-    values = [e.in_loops(x) for x in op.ins]
-    spread = [math.prod(x.shape) < math.prod(out.shape) for x in op.ins]
-    values = [e.read_often(x) if s else v for x, v, s in zip(op.ins, values, spread, strict=True)]
+    values = [e.operand(x, out) for x in op.ins]
 
     def at(index):
         def own(shape):
