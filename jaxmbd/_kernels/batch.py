@@ -35,7 +35,7 @@ _GROUP = 32
 # Characters of a source up to which a compiler for GPUs takes about a minute. One core took 5 s for
 # 704 thousand in variables (the chain of 5 in float32) and 17 s for 2.15 million (its gradient);
 # with loops for one thread 168 s for 1.7 million (the gradient of a robot on four feet), and for 32
-# threads 1 s for 128 thousand, 4 s for 336 thousand (the chain) and 40 s for a million (the robot).
+# threads 1 s for 128 thousand, 4 s for 330 thousand (the chain) and 28 s for a million (the robot).
 _LONG_IN_VARIABLES = 3_000_000
 _LONG_ALONE = 600_000
 _LONG_TOGETHER = 1_500_000

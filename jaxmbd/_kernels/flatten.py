@@ -323,9 +323,9 @@ class _Flattener:
         block = Block(self.block, op.name != "cond", op)
         params = itertools.zip_longest(block.add_params(like), fixed)
         operands = [p if x is None else x for p, x in params]
-        self.block = block
+        outer, self.block = self.block, block
         block.results = self.run(program, [*given, *operands])
-        self.block = block.parent
+        self.block = outer
         op.blocks.append(block)
 
     def finish(self, op: Op, outvars, fixed=()) -> list[Value]:

@@ -118,7 +118,7 @@ xor iu (T)({0} ^ {1}); b {0} != {1}
 """
 _LIBRARY = "sin cos tan asin acos atan sinh cosh tanh exp exp2 log sqrt cbrt floor ceil erf erfc"
 _TEXTS: dict[str, dict[str, str]] = {
-    name: dict(text.split(" ", 1) for text in texts.split("; "))  # by kinds
+    name: {kinds: text for kinds, _, text in (x.partition(" ") for x in texts.split("; "))}
     for name, texts in (
         *(line.split(" ", 1) for line in _TABLE.strip().splitlines()),
         *((name, f"f {name}F({{0}})") for name in _LIBRARY.split()),
