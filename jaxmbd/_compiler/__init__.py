@@ -56,6 +56,7 @@ from .dense import root as root
 from .dense import smallest as smallest
 from .dense import whitener as whitener
 from .loops import any_of_batch as any_of_batch
+from .loops import cell as cell
 from .loops import checkpointed as checkpointed
 from .loops import each as each
 from .loops import each_of_first as each_of_first
@@ -69,6 +70,7 @@ from .loops import replaced as replaced
 from .loops import save_for_reverse as save_for_reverse
 from .loops import stop_gradient as stop_gradient
 from .loops import tree_where as tree_where
+from .loops import with_cell as with_cell
 from .loops import without_tangents as without_tangents
 from .one_sided import clip as clip
 from .places import chains as chains

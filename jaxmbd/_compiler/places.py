@@ -12,7 +12,7 @@ from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 from jaxtyping import Array, Float, Int, Shaped
 
-from .loops import loops_cost_nothing
+from .loops import entry, loops_cost_nothing, replaced
 
 
 def rows_at(x: Shaped[Array, "n *rest"], index: Int[Array, " k"]) -> Shaped[Array, "k *rest"]:
@@ -35,7 +35,7 @@ def chains(
     def enter(k, both):
         h = place(k)
         # In one array: of two, XLA would copy one for each item.
-        return both.at[places + k].set(both[h]).at[h].set(k)
+        return replaced(replaced(both, entry(both, h), places + k), k, h)
 
     end = jnp.asarray(n if count is None else count, jnp.int32)
     both = jnp.full(places + n, -1, jnp.int32)
@@ -53,9 +53,8 @@ def _added(x, index, *, n):
         return total.at[index].add(x)
 
     def add(k, total):
-        i = index[k]
-        row = lax.dynamic_index_in_dim(total, i, keepdims=True)
-        return lax.dynamic_update_slice_in_dim(total, row + x[k][None], i, axis=0)
+        i = entry(index, k)
+        return replaced(total, entry(total, i) + entry(x, k), i)
 
     return lax.fori_loop(0, x.shape[0], add, total)
 

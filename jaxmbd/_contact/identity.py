@@ -7,7 +7,14 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Bool, Int
 
-from .._compiler import chains, loops_cost_nothing, one_by_one, save_for_reverse
+from .._compiler import (
+    chains,
+    entry,
+    loops_cost_nothing,
+    one_by_one,
+    replaced,
+    save_for_reverse,
+)
 
 # Of each contact the numbers of its pieces a and b and of its point; -1 for a contact whose place
 # is fixed, and for none.
@@ -43,7 +50,7 @@ def _by_chains(before: Int[Array, "old 3"], now: Int[Array, "new 3"]) -> tuple[A
         return ((pair[0] * i32(73856093)) ^ (pair[1] * i32(19349663))) & (table - 1)
 
     def place_of(k):
-        pair = before[k]
+        pair = entry(before, k)
         # The last place takes what is not looked for.
         return jnp.where(pair[0] >= 0, place(pair), table)
 
@@ -51,19 +58,19 @@ def _by_chains(before: Int[Array, "old 3"], now: Int[Array, "new 3"]) -> tuple[A
 
     def look(k, found):
         places, seen = found
-        pair = now[k]
+        pair = entry(now, k)
 
         def walk(state):
             m, at, any_point = state
-            other = before[m]
+            other = entry(before, m)
             same = (other[0] == pair[0]) & (other[1] == pair[1])
             at = jnp.where(same & (other[2] == pair[2]), m, at)
-            return after[m], at, any_point | same
+            return entry(after, m), at, any_point | same
 
-        begin = jnp.where(pair[0] >= 0, head[place(pair)], -1)
+        begin = jnp.where(pair[0] >= 0, entry(head, place(pair)), -1)
         state = (begin, i32(-1), jnp.asarray(False))
         _, at, any_point = lax.while_loop(lambda s: s[0] >= 0, walk, state)
-        return places.at[k].set(at), seen.at[k].set(any_point)
+        return replaced(places, at, k), replaced(seen, any_point, k)
 
     return lax.fori_loop(i32(0), i32(new), look, unchanged)
 

@@ -94,12 +94,10 @@ class HeldRows(eqx.Module):
         element, body = (jnp.asarray(x, jnp.int32) for x in self.links)
 
         def put(k, off):
-            G, e = entry(blocks, k), edges[k]
-            lower, upper = (
-                sparse_lu.place(element[k], body[k], e),
-                sparse_lu.place(body[k], element[k], e),
-            )
-            exists = element[k] != body[k]
+            G, e = entry(blocks, k), entry(edges, k)
+            i, j = entry(element, k), entry(body, k)
+            lower, upper = sparse_lu.place(i, j, e), sparse_lu.place(j, i, e)
+            exists = i != j
             off = replaced(off, jnp.where(exists, G, entry(off, lower)), lower)
             return replaced(off, jnp.where(exists, -G.T, entry(off, upper)), upper)
 
@@ -138,7 +136,7 @@ class SparseDelassus(AbstractProductDelassus):
     ) -> "SparseDelassus":
         """Return Y A Y^T with Y = J W^T, where W has a block for each body."""
         acts = jnp.any(J.bodies < J.count, axis=0)
-        last = lambda k, used: jnp.where(acts[k], k + 1, used)  # noqa: E731
+        last = lambda k, used: jnp.where(entry(acts, k), k + 1, used)  # noqa: E731
         used = jax.lax.fori_loop(0, J.contacts, last, 0)
 
         def of_contact(k):
@@ -172,6 +170,11 @@ class SparseDelassus(AbstractProductDelassus):
             return super().times(lam)
         table = self._table(lam)
         return self._each(lambda i: self.row(i, table, entry(lam, i)))
+
+    def magnitude(self, lam):
+        Y, own, lam = jax.tree.map(jnp.abs, (self.Y, self.own, lam))
+        sizes = SparseDelassus(Y=Y, own=own, held=None, squares=self.squares, last=self.last)
+        return sizes.times(lam)
 
     def blocks(self):
         return self.squares + self.own
@@ -321,7 +324,7 @@ def _gram(
     def one(k, blocks):
         own_rows = [entry(padded[e], k) for e in ends]
         left = [sparse_lu.times(entry(W, k), x) for x in own_rows]
-        bodies = [J.bodies[e, k] for e in ends]
+        bodies = [entry(J.bodies[e], k) for e in ends]
 
         def add(A, at, exists, e, f):
             def put(A):
@@ -334,7 +337,7 @@ def _gram(
             for e in ends:
                 D = add(D, bodies[e], bodies[e] < count, e, e)
             for n, (e, f) in enumerate(J.pairs_of_ends):
-                edge = empty.order.of_link[n * J.contacts + k]
+                edge = entry(empty.order.of_link, n * J.contacts + k)
                 same = (bodies[e] == bodies[f]) & (bodies[e] < count)
                 linked = (bodies[e] < count) & (bodies[f] < count) & ~same
                 for a, b in ((e, f), (f, e)):
@@ -343,7 +346,7 @@ def _gram(
                     D = add(D, bodies[a], same, a, b)
             return D, off
 
-        return only_if(acts[k], act, blocks)
+        return only_if(entry(acts, k), act, blocks)
 
     blocks = jax.lax.fori_loop(0, used, one, (D, off))
     return empty._replace(blocks=sparse_lu.Blocks(*blocks))

@@ -17,7 +17,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-from .._compiler import entry, only_if, pivot_inverse, replaced
+from .._compiler import cell, entry, only_if, pivot_inverse, replaced, with_cell
 
 _loop = jax.lax.fori_loop
 
@@ -69,8 +69,9 @@ class _Graph(NamedTuple):
         def join(graph):
             near, edge, size, degree, edges = graph
             for a, b in ((i, j), (j, i)):
-                near, edge = near.at[a, size[a]].set(b), edge.at[a, size[a]].set(e)
-                size, degree = size.at[a].add(1), degree.at[a].add(1)
+                end = entry(size, a)
+                near, edge = with_cell(near, b, a, end), with_cell(edge, e, a, end)
+                size, degree = replaced(size, end + 1, a), _added(degree, 1, a)
             return _Graph(near, edge, size, degree, edges + 1)
 
         return only_if(new, join, self)
@@ -159,13 +160,14 @@ def least_degree(
         exists = (i < nodes) & (j < nodes) & (i != j)
         i, j = jnp.minimum(i, nodes - 1), jnp.minimum(j, nodes - 1)
         # A container knows all others, and each of these knows few.
-        swap = graph.size[i] > graph.size[j]
+        swap = entry(graph.size, i) > entry(graph.size, j)
         one, other = jnp.where(swap, j, i), jnp.where(swap, i, j)
-        end = jnp.where(exists, graph.size[one], 0)
+        end = jnp.where(exists, entry(graph.size, one), 0)
 
         def search(_, found):
             def look(k, found):
-                return jnp.where(graph.near[one, k] == other, graph.edge[one, k], found)
+                same = cell(graph.near, one, k) == other
+                return jnp.where(same, cell(graph.edge, one, k), found)
 
             return _loop(0, end, look, found)
 
@@ -178,51 +180,51 @@ def least_degree(
 
     def eliminate(s: _Search) -> _Search:
         v, begin = s.node, s.end
-        left = s.left.at[v].set(0)
+        left = replaced(s.left, none, v)
 
         def take(m, carry):
             neighbours, edges, degree, ready, end = carry
-            u, e = s.graph.near[v, m], s.graph.edge[v, m]
+            u, e = cell(s.graph.near, v, m), cell(s.graph.edge, v, m)
 
             def put(_, carry):
                 neighbours, edges, degree, ready = carry
                 place = jnp.minimum(end, most_edges - 1)
                 return (
-                    neighbours.at[place].set(u),
-                    edges.at[place].set(e),
-                    degree.at[u].add(-1),
-                    ready.at[u].set(1),
+                    replaced(neighbours, u, place),
+                    replaced(edges, e, place),
+                    _added(degree, -1, u),
+                    replaced(ready, none + 1, u),
                 )
 
-            here = left[u]
+            here = entry(left, u)
             return *_loop(0, here, put, (neighbours, edges, degree, ready)), end + here
 
         carry = (s.order.neighbours, s.order.edges, s.graph.degree, s.ready, begin)
-        neighbours, edges, degree, ready, end = _loop(0, s.graph.size[v], take, carry)
+        neighbours, edges, degree, ready, end = _loop(0, entry(s.graph.size, v), take, carry)
         end = jnp.minimum(end, most_edges)
 
         def of_neighbour(m, carry):
             """The edges between this neighbour and those after it."""
             graph, mark, pairs, count = carry
-            i = neighbours[m]
+            i = entry(neighbours, m)
 
             def marked(graph, mark, value):
                 def one(k, mark):
-                    return mark.at[graph.near[i, k]].set(value(graph.edge[i, k]))
+                    return replaced(mark, value(cell(graph.edge, i, k)), cell(graph.near, i, k))
 
-                return _loop(0, graph.size[i], one, mark)
+                return _loop(0, entry(graph.size, i), one, mark)
 
             before = graph
             mark = marked(before, mark, lambda e: e + 1)
 
             def pair(n, carry):
                 graph, pairs, count = carry
-                j = neighbours[n]
-                found = mark[j] - 1
+                j = entry(neighbours, n)
+                found = entry(mark, j) - 1
                 e = jnp.where(found < 0, jnp.minimum(graph.edges, most_edges - 1), found)
                 graph = graph.joined(i, j, e, found < 0)
                 place = jnp.minimum(count, most_pairs - 1)
-                return graph, pairs.at[place].set(e), count + 1
+                return graph, replaced(pairs, e, place), count + 1
 
             graph, pairs, count = _loop(m + 1, end, pair, (graph, pairs, count))
             return graph, marked(graph, mark, jnp.zeros_like), pairs, count
@@ -231,12 +233,12 @@ def least_degree(
         graph, mark, pairs, pair_count = _loop(begin, end, of_neighbour, carry)
         count = s.done + 1
         order = s.order._replace(
-            nodes=s.order.nodes.at[s.done].set(v),
-            start=s.order.start.at[count].set(end),
+            nodes=replaced(s.order.nodes, v, s.done),
+            start=replaced(s.order.start, end, count),
             neighbours=neighbours,
             edges=edges,
             pairs=pairs,
-            pair_start=s.order.pair_start.at[count].set(pair_count),
+            pair_start=replaced(s.order.pair_start, pair_count, count),
         )
         return s._replace(
             done=count,
@@ -250,13 +252,14 @@ def least_degree(
         )
 
     def visit(s: _Search) -> _Search:
-        now = (s.left[s.node] * s.ready[s.node] > 0) & (s.graph.degree[s.node] <= s.limit)
+        there = entry(s.left, s.node) * entry(s.ready, s.node) > 0
+        now = there & (entry(s.graph.degree, s.node) <= s.limit)
         s = only_if(now, eliminate, s)
         last = s.node + 1 == nodes
 
         def less(i, least):
-            there = s.left[i] * s.ready[i] > 0
-            return jnp.where(there, jnp.minimum(least, s.graph.degree[i]), least)
+            there = entry(s.left, i) * entry(s.ready, i) > 0
+            return jnp.where(there, jnp.minimum(least, entry(s.graph.degree, i)), least)
 
         least = _loop(0, jnp.where(last, nodes, 0), less, jnp.int32(nodes))
         return s._replace(
@@ -281,6 +284,16 @@ def least_degree(
     return memory._replace(order=order, graph=s.graph)
 
 
+def _added(A: Array, x: int, k: Array) -> Array:
+    """A with x added to A[k]."""
+    return replaced(A, entry(A, k) + x, k)
+
+
+def _span(order: Order, k: Array) -> tuple[Array, Array]:
+    """Where the neighbours of node k of the order begin and end."""
+    return entry(order.start, k), entry(order.start, k + 1)
+
+
 def cleared(given: Elimination) -> Elimination:
     """An empty matrix with the same edges."""
     D, off = given.blocks
@@ -300,13 +313,13 @@ def factorise(given: Elimination) -> Elimination:
 
     def eliminate(k, carry):
         D, off, X, U = carry
-        v, begin, end = order.nodes[k], order.start[k], order.start[k + 1]
+        v, (begin, end) = entry(order.nodes, k), _span(order, k)
         pivot = pivot_inverse(entry(D, v))
         D = replaced(D, pivot, v)
 
         def fetch(m, carry):
             X, U = carry
-            i, e = order.neighbours[m], order.edges[m]
+            i, e = entry(order.neighbours, m), entry(order.edges, m)
             below = times(entry(off, place(i, v, e)), pivot)
             return replaced(X, below, m - begin), replaced(U, entry(off, place(v, i, e)), m - begin)
 
@@ -314,20 +327,20 @@ def factorise(given: Elimination) -> Elimination:
 
         def row(m, carry):
             D, off = carry
-            i, r = order.neighbours[m], m - begin
+            i, r = entry(order.neighbours, m), m - begin
             rest = end - m
             # The pairs of this row stand after those of the rows before it.
-            first = order.pair_start[k] + r * (end - begin) - (r * (r + 1)) // 2
+            first = entry(order.pair_start, k) + r * (end - begin) - (r * (r + 1)) // 2
 
             def column(n, off):
-                j = order.neighbours[m + n]
-                e = order.pairs[first + n - 1]
+                j = entry(order.neighbours, m + n)
+                e = entry(order.pairs, first + n - 1)
                 for a, b, x, y in ((i, j, r, r + n), (j, i, r + n, r)):
                     at = place(a, b, e)
                     off = replaced(off, entry(off, at) - times(entry(X, x), entry(U, y)), at)
                 return off
 
-            off = replaced(off, entry(X, r), place(i, v, order.edges[m]))
+            off = replaced(off, entry(X, r), place(i, v, entry(order.edges, m)))
             D = replaced(D, entry(D, i) - times(entry(X, r), entry(U, r)), i)
             return D, _loop(1, rest, column, off)
 
@@ -353,27 +366,27 @@ def solve(
         return entry(LU.edges, place(i, v, e) if transposed else place(v, i, e))
 
     def down(k, y):
-        v = order.nodes[k]
+        v = entry(order.nodes, k)
         here = entry(y, v)
         if transposed:
             here = on(entry(LU.diagonal, v), here)
             y = replaced(y, here, v)
 
         def onto(m, y):
-            i = order.neighbours[m]
-            return replaced(y, entry(y, i) - on(lower(i, v, order.edges[m]), here), i)
+            i = entry(order.neighbours, m)
+            return replaced(y, entry(y, i) - on(lower(i, v, entry(order.edges, m)), here), i)
 
-        return _loop(order.start[k], order.start[k + 1], onto, y)
+        return _loop(*_span(order, k), onto, y)
 
     def up(r, y):
         k = nodes - 1 - r
-        v = order.nodes[k]
+        v = entry(order.nodes, k)
 
         def less(m, x):
-            i = order.neighbours[m]
-            return x - on(upper(v, i, order.edges[m]), entry(y, i))
+            i = entry(order.neighbours, m)
+            return x - on(upper(v, i, entry(order.edges, m)), entry(y, i))
 
-        x = _loop(order.start[k], order.start[k + 1], less, entry(y, v))
+        x = _loop(*_span(order, k), less, entry(y, v))
         return replaced(y, x if transposed else on(entry(LU.diagonal, v), x), v)
 
     return _loop(0, nodes, up, _loop(0, nodes, down, y))

@@ -10,6 +10,7 @@ from jax import lax
 from jaxtyping import Array, Bool, Float, Int
 
 from ..._compiler import (
+    cell,
     chains,
     entry,
     loops_cost_nothing,
@@ -107,7 +108,8 @@ class _Search(NamedTuple):
 
     def looked(self, found: NearPairs, i: Array, j: Array, here: bool | Array = True) -> NearPairs:
         """The pairs with that of the balls i and j, if they are near each other and `here`."""
-        d, bound = entry(self.center, j) - entry(self.center, i), self.radius[j] + self.radius[i]
+        d = entry(self.center, j) - entry(self.center, i)
+        bound = entry(self.radius, j) + entry(self.radius, i)
         distance2 = jnp.sum(d * d)
         near = (distance2 < (bound + self.reach) ** 2) & here
         return only_if(near, lambda found: self._added(found, i, j, distance2, bound), found)
@@ -119,20 +121,20 @@ class _Search(NamedTuple):
         rank, kind, body = (jnp.asarray(x, i32) for x in (balls.rank, balls.kind, balls.body))
         group, start, room = (jnp.asarray(x, i32) for x in (balls.group, balls.start, balls.room))
         forbidden = jnp.asarray(balls.forbidden, i32)
-        a, b = body[i], body[j]
-        allowed = (a != b) & ~jnp.any(forbidden[a] == b) & ~jnp.any(forbidden[b] == a)
+        a, b = entry(body, i), entry(body, j)
+        allowed = (a != b) & ~jnp.any(entry(forbidden, a) == b) & ~jnp.any(entry(forbidden, b) == a)
         first, second, exist, lost = found
-        g = group[kind[i], kind[j]]
-        number = exist[g]
-        fits = number < room[g]
-        m = start[g] + jnp.minimum(number, room[g] - 1)
-        ahead, writes = rank[i] < rank[j], allowed & fits
+        g = cell(group, entry(kind, i), entry(kind, j))
+        number, most = entry(exist, g), entry(room, g)
+        fits = number < most
+        m = entry(start, g) + jnp.minimum(number, most - 1)
+        ahead, writes = entry(rank, i) < entry(rank, j), allowed & fits
         one, other = jnp.where(ahead, i, j), jnp.where(ahead, j, i)
         overlap = jnp.maximum(bound - _MISSED, 0.0)
         return NearPairs(
-            first.at[m].set(jnp.where(writes, one, first[m])),
-            second.at[m].set(jnp.where(writes, other, second[m])),
-            exist.at[g].set(number + writes.astype(i32)),
+            replaced(first, jnp.where(writes, one, entry(first, m)), m),
+            replaced(second, jnp.where(writes, other, entry(second, m)), m),
+            replaced(exist, number + writes.astype(i32), g),
             lost | (allowed & ~fits & (distance2 < overlap * overlap)),
         )
 
@@ -168,7 +170,7 @@ def _by_grid(balls: Balls, center: Array, radius: Array, reach: Array) -> NearPa
     small[list(balls.large)] = False
     table = 1 << int(np.ceil(np.log2(max(2 * n, 2))))
     width = 2 * jnp.max(jnp.where(small, radius, 0.0)) + reach
-    cell = jnp.clip(jnp.floor(center / width), -_FARTHEST, _FARTHEST).astype(i32)
+    places = jnp.clip(jnp.floor(center / width), -_FARTHEST, _FARTHEST).astype(i32)
     small, cells = jnp.asarray(small), jnp.asarray(_CELLS)
     looks = len(_CELLS) + bool(balls.large)
     search = _Search(balls, center, radius, reach)
@@ -178,21 +180,25 @@ def _by_grid(balls: Balls, center: Array, radius: Array, reach: Array) -> NearPa
         return (x ^ y ^ z) & (table - 1)
 
     # The last place is the chain of the large balls, into which all others look too.
-    head, after = chains(table + 1, n, lambda i: jnp.where(small[i], place(cell[i]), table))
+    def entered(i):
+        return jnp.where(entry(small, i), place(entry(places, i)), table)
+
+    head, after = chains(table + 1, n, entered)
 
     def partners(i, found):
         def look(k, found):
-            c = cell[i] + cells[jnp.minimum(k, len(_CELLS) - 1)]
+            c = entry(places, i) + entry(cells, jnp.minimum(k, len(_CELLS) - 1))
             large = k == len(_CELLS)
-            apart = large | ~small[i]
+            apart = large | ~entry(small, i)
             # In its own chain, a ball looks at those that were entered before it.
-            begin = head[jnp.where(large, table, place(c))]
-            begin = jnp.where(k == 0, after[i], jnp.where(small[i], begin, -1))
+            begin = entry(head, jnp.where(large, table, place(c)))
+            begin = jnp.where(entry(small, i), begin, -1)
+            begin = jnp.where(k == 0, entry(after, i), begin)
 
             def walk(state):
                 j, found = state
-                here = apart | jnp.all(cell[j] == c)
-                return after[j], search.looked(found, i, j, here)
+                here = apart | jnp.all(entry(places, j) == c)
+                return entry(after, j), search.looked(found, i, j, here)
 
             return lax.while_loop(lambda s: s[0] >= 0, walk, (begin, found))[1]
 
