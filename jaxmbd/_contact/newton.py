@@ -23,19 +23,32 @@ along the edge of its set. There the path is curved: after any useful step F is 
 proximal problem itself is regular, also where the active set changes, and full steps solve it if
 rho is not too small. Its solutions follow the curved path (proximal point method, Rockafellar
 1976).
+
+With friction full steps may go in circles even so, where a contact finds itself on the wrong side
+of each of its states: det H has another sign in one of them (Painleve's paradox), and F folds. The
+path of Newton's directions goes through: from each change of a contact to the next F moves straight
+towards 0, or straight away from it where the sign of the determinant has changed (global Newton
+method, Smale 1976). With friction in a line or a polygon F is linear in between, and the path is
+exact: it is the path of complementary pivots of Lemke (1965).
 """
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Bool, Float
 
 from .._compiler import materialise
+from .._coordinates import length
 from .delassus import Blocks
 from .problem import ContactProblem
 from .rows import Impulses
 
 # The shortest step of 1, 1/2, ... that is tried.
 _SHORTEST = 0.5**7
+
+# A path of Newton's directions looks ahead by this share of a step, and passes the end of a piece
+# by this share of the piece. So many looks find the end, which is no farther than this.
+_AHEAD, _BEYOND, _LOOKS, _FARTHEST = 1e-3, 1e-9, 50, 2.0**40
 
 # A step succeeds if it leaves less than this share of the square of F.
 _GOOD = 0.9
@@ -100,3 +113,81 @@ def pivot(problem: ContactProblem, lam: Impulses, d: Impulses) -> tuple[Impulses
     found = jnp.isfinite(end)
     reached = lam + jnp.where(found, end, 0.0) * d
     return jnp.where((ends <= end)[:, None] & found, 0.0, reached), found
+
+
+def followed(
+    problem: ContactProblem,
+    lam: Impulses,
+    z: Impulses,
+    d: Impulses,
+    dz: Impulses,
+    last: Impulses,
+    sign: Float[Array, ""],
+) -> tuple[Impulses, Float[Array, ""]]:
+    """Move along the path of Newton's directions to the next place where a contact opens, closes,
+    sticks or slips, or to its end. Returns the impulses and the new sign of the direction.
+
+    `last`: lam - z at the last place; `sign`: that of the last direction. At a fold of the path the
+    contact that has just changed would change back. From there the path goes on against Newton's
+    direction, and the natural map grows, up to the next fold."""
+    y, e = lam - z, d - dz
+    points = jnp.stack([last, y, y + _AHEAD * sign * e])
+    at_last, at_here, ahead = jax.vmap(lambda y: edges(problem, y))(points)
+    before, here = sides(at_last), sides(at_here)
+    changes = before != here
+    # A contact that closes has no side of friction before.
+    changes = changes.at[:, 1:].set(changes[:, 1:] & before[:, :1] & here[:, :1])
+    back = changes & (here != (ahead > at_here))
+    count = lambda x: jnp.sum(x.astype(jnp.int32))  # noqa: E731
+    sign = jnp.where(2 * count(back) > count(changes), -sign, sign)
+
+    def look(at):
+        """Double the length until a contact changes, then halve the interval in which it does."""
+        low, high, k, found = at
+        tried = jnp.where(found, (low + high) / 2, high)
+        changed = jnp.any(sides(edges(problem, y + sign * tried * e)) != here)
+        farther = jnp.where(changed | found, high, 2 * high)
+        return (
+            jnp.where(changed, low, tried),
+            jnp.where(changed, tried, farther),
+            k + 1,
+            changed | found,
+        )
+
+    def looks(at):
+        # Newton's direction ends at 1. Against it the path has no end.
+        _, high, k, found = at
+        return (k < _LOOKS) & (found | (k == 0) | (sign < 0)) & (high < _FARTHEST)
+
+    one, none = jnp.ones_like(sign), jnp.zeros_like(sign)
+    start = none, one, jnp.asarray(0), jnp.asarray(False)
+    _, end, _, found = jax.lax.while_loop(looks, look, start)
+    rounding = jnp.finfo(e.dtype).eps * jnp.max(jnp.abs(lam))
+    beyond = (1 + _BEYOND) * end + 1e2 * rounding / jnp.max(jnp.abs(e))
+    return lam + sign * jnp.where(found, beyond, one) * d, sign
+
+
+def edges(problem: ContactProblem, y: Impulses) -> Float[Array, "contacts sides"]:
+    """Return by how much each contact presses, and by how much each group of friction impulses is
+    beyond its set."""
+    groups = problem.groups
+
+    def one(y, mu):
+        found = [y[:1]]
+        for i, (friction, t) in enumerate(zip(groups.friction, groups.split(y), strict=True)):
+            k, radius = t.shape[0], mu[i] * jnp.maximum(y[0], 0.0)
+            facets = np.array([[1.0, -1.0], [1.0, 1.0]]) if k == 1 else friction.facets(k)
+            if facets is None:
+                found.append((length(t) - radius)[None])
+            else:
+                c, n = (jnp.asarray(x, y.dtype) for x in (facets[:, 0], facets[:, 1:]))
+                found.append(-c * radius - jnp.sum(n * t[None], axis=1))
+        return jnp.concatenate(found)
+
+    return jax.vmap(one)(y, problem.mu)
+
+
+def sides(edges: Float[Array, "contacts sides"]) -> Bool[Array, "contacts sides"]:
+    """Return which contacts press, and which of these slip."""
+    positive = edges > 0
+    return positive & positive[:, :1]

@@ -8,6 +8,7 @@ import pytest
 from helpers import slow_unless
 
 import jaxmbd as mbd
+from jaxmbd._contact import newton
 from jaxmbd._contact.delassus import DenseDelassus, FactoredDelassus
 from jaxmbd._contact.friction import Cone, Pyramid
 from jaxmbd._contact.problem import ContactProblem, Groups
@@ -243,6 +244,41 @@ def scaled(S, b, mu, smoothing):
 def alone(problem):
     found = mbd.solvers.InteriorPoint().solve(problem, jnp.zeros_like(problem.b))
     return found.accepted, found.impulses * problem.scale[:, None]
+
+
+@pytest.mark.slow
+def test_a_path_goes_through_folds():
+    """Painleve's rod: friction mu = 2 and a coupling of 0.9 turn the mobility 1 of a slipping
+    contact into 1 - 1.8 < 0. Open, it approaches; slipping, it pulls. Newton's full steps go from
+    one to the other and back. The contact sticks, with -S^-1 b."""
+    S, b = jnp.array([[1.0, -0.9], [-0.9, 1.0]]), jnp.array([[-1.0, -3.0]])
+    groups = Groups((1,), (Cone(),))
+    dense = DenseDelassus(S[None, :, None])
+    one = jnp.ones(1)
+    problem = ContactProblem(dense, b, jnp.array([[2.0]]), one, None, jnp.zeros((1, 1, 1)), groups)
+
+    @jax.jit
+    def step(lam, last, sign):
+        z = problem.velocities(lam)
+        r = problem.natural(lam, z)
+        C, D = newton.natural_derivative(problem, lam, z)
+        d = jnp.linalg.solve(C[0] + D[0] @ S, -r[0])[None]
+        lam_next, sign = newton.followed(problem, lam, z, d, dense.times(d), last, sign)
+        return lam + d, lam_next, lam - z, sign, problem.norm(r)
+
+    lam = jnp.zeros_like(b)
+    for _ in range(20):
+        lam, *_, residual = step(lam, lam, 1.0)
+        assert residual > 0.1
+    # There the slipping contact has the determinant of the other sign.
+    lam, last, sign, signs = jnp.zeros_like(b), -b, -1.0, []
+    for _ in range(8):
+        _, lam, last, sign, residual = step(lam, last, sign)
+        signs.append(float(sign))
+    assert residual < 1e-12
+    np.testing.assert_allclose(lam[0], np.linalg.solve(S, -b[0]), rtol=1e-12)
+    assert signs[0] == -1.0
+    assert signs[-1] == 1.0
 
 
 def test_rounding_in_a_held_direction_leaves_friction_to_the_others():

@@ -14,7 +14,7 @@ from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from ..._compiler import contract, entry, only_if, replaced, tree_where
 from ..._inputs import at_least, checked, not_negative
-from ..newton import fading, moved, natural_derivative
+from ..newton import fading, followed, moved, natural_derivative
 from ..problem import ContactProblem
 from ..rows import Impulses
 from .base import AbstractContactSolver, Solved, rounding
@@ -57,6 +57,11 @@ _FEW, _SHRINK = 4, 0.5
 _SOME, _RAISE = 6, 1.8
 _MANY, _GROW = 10, 2.0
 
+# Where Newton's steps fail, a proximal problem is solved along the path of their directions, for at
+# most so many pieces. Most paths that lead to a solution are shorter; after others rho is
+# multiplied by the factor.
+_PIECES, _FARTHER = 40, 4.0
+
 # The weight of friction in rho. Friction may make the path unstable, so that the centres go in
 # circles. With this weight they do so in fewer steps of heaps than with 1.
 _FRICTION = 0.3
@@ -66,15 +71,15 @@ _FRICTION = 0.3
 _CLOSE_BY, _AGAIN = 1e-2, 0.1
 
 # So many proximal problems come before the interior-point method, which stops at this share of the
-# residual without impulses.
+# residual without impulses. After it they are solved along paths too.
 _BEFORE, _NEAR = 8, 1e-9
 
 # Shares of the tolerance below which Newton's method needs no proximal problems, and these end.
 _STRIVE, _ENOUGH = 1e-2, 0.9
 
-# The kinds of attempts: Newton's method first, proximal problems, the interior-point method and
-# Newton's method from its end, and Newton's method last.
-_NEWTON, _PROXIMAL, _CENTRAL, _AFTER, _LAST = range(5)
+# The kinds of attempts: Newton's method first, proximal problems, by full steps or along a path,
+# the interior-point method and Newton's method from its end, and Newton's method last.
+_NEWTON, _PROXIMAL, _PATH, _CENTRAL, _AFTER, _LAST = range(6)
 
 
 @checked
@@ -95,7 +100,8 @@ class InteriorPoint(AbstractContactSolver):
     3. After some problems without success a primal-dual interior-point method, with the scaling of
        Nesterov and Todd and Mehrotra's predictor and corrector (see `central_path.py`), and
        Newton's method from its result. It solves small problems with much friction, in which 2 may
-       go in circles. Then 2 goes on.
+       go in circles. Then 2 goes on. Where its full steps now fail, it follows the path of their
+       directions from one contact that changes to the next, through folds (see `newton.py`).
     4. At the end of 2, Newton's method removes what is left.
 
     **Arguments:** `tolerance` [m/s] of the residual; the largest numbers of `newton_steps` each
@@ -103,7 +109,8 @@ class InteriorPoint(AbstractContactSolver):
 
     Reference: Alart and Curnier (1991), A mixed formulation for frictional contact problems prone
     to Newton like solution methods; Rockafellar (1976), Monotone operators and the proximal point
-    algorithm; Mehrotra (1992); Vandenberghe (2010), The CVXOPT linear and quadratic cone program
+    algorithm; Smale (1976), A convergent process of price adjustment and global Newton methods;
+    Mehrotra (1992); Vandenberghe (2010), The CVXOPT linear and quadratic cone program
     solvers; Acary, Bremond and Huber (2018), On solving contact problems with Coulomb friction.
     """
 
@@ -137,6 +144,8 @@ class InteriorPoint(AbstractContactSolver):
             iterations=none,
             going=jnp.asarray(True),
             to_come=zero,
+            last=zero,
+            sign=jnp.ones_like(idle),
         )
         turns = _Turns(self, problem, path, r, idle)
         end = jax.lax.while_loop(lambda at: at.going, turns.turn, start)
@@ -150,7 +159,8 @@ class _At(NamedTuple):
     the number of attempts before, and of turns in this one; whether the last turn moved; the best
     impulses of all, their residual and its rounding error [m/s]; the centre of the proximal
     problem, its residual and rho; the memory of eliminations; the number of iterations; whether to
-    go on; and the change of the impulses that the next step will need."""
+    go on; the change of the impulses that the next step will need; of a path lam - z at the last
+    place, and the sign of the last direction."""
 
     lam: Impulses
     w: Points
@@ -168,6 +178,13 @@ class _At(NamedTuple):
     iterations: Int[Array, ""]
     going: Bool[Array, ""]
     to_come: Impulses
+    last: Impulses
+    sign: Float[Array, ""]
+
+    @property
+    def proximal(self) -> Bool[Array, ""]:
+        """Whether the attempt solves a proximal problem."""
+        return (self.kind == _PROXIMAL) | (self.kind == _PATH)
 
 
 class _Found(NamedTuple):
@@ -202,7 +219,7 @@ class _Turns(NamedTuple):
     def turn(self, at: _At) -> _At:
         """Look at a point; end the attempt there, or move on."""
         problem, solver = self.problem, self.solver
-        first, proximal, central = at.turns == 0, at.kind == _PROXIMAL, at.kind == _CENTRAL
+        first, proximal, central = at.turns == 0, at.proximal, at.kind == _CENTRAL
         weights = jnp.where(jnp.arange(at.lam.shape[1]) > 0, _FRICTION, 1.0)[None]
         rho = jnp.where(proximal, at.rho * weights, 0.0)
         z = problem.velocities(at.lam) + rho * (at.lam - at.centre)
@@ -230,7 +247,7 @@ class _Turns(NamedTuple):
         bound = jnp.where(proximal, _CLOSE * at.left, bound)
         reached = residual <= bound
         limit = jnp.where(central, solver.steps, solver.newton_steps)
-        limit = jnp.where(proximal, _MANY, limit)
+        limit = jnp.where(proximal, jnp.where(at.kind == _PATH, _PIECES, _MANY), limit)
         over = good | reached | ~at.moved | (at.turns >= limit)
         at = at._replace(going=proximal | ~good)
         cold = (at.kind == _NEWTON) & (at.iterations == 0) & (at.residual > _COLD * self.idle)
@@ -268,15 +285,17 @@ class _Turns(NamedTuple):
         return jax.lax.fori_loop(0, used, put, (jnp.arange(lam.shape[0]), jnp.zeros_like(used)))
 
     def _next_attempt(self, at: _At, reached: Bool[Array, ""], good: Bool[Array, ""]) -> _At:
-        solver, proximal = self.solver, at.kind == _PROXIMAL
+        solver, proximal, path = self.solver, at.proximal, at.kind == _PATH
         slack = rounding(self.problem, at.best)
         # Rounding is no reason to go on. The verdict has larger limits, so that it does not depend
         # on the last bit.
         fine = at.residual <= _STRIVE * solver.tolerance + _ENOUGH * slack
         stuck = jnp.where(at.attempt == _BEFORE, _CENTRAL, _PROXIMAL)
+        follow = jnp.where(~reached & (at.attempt > _BEFORE), _PATH, stuck)
         after = jnp.stack(
             [
                 stuck,
+                jnp.where(good, _LAST, follow),
                 jnp.where(good, _LAST, stuck),
                 jnp.asarray(_AFTER),
                 jnp.asarray(_PROXIMAL),
@@ -284,11 +303,14 @@ class _Turns(NamedTuple):
             ]
         )
         kind = after[at.kind]
-        goes_on = proximal & (kind == _PROXIMAL)
+        follows = proximal & (kind == _PATH)
+        goes_on = proximal & (follows | (kind == _PROXIMAL))
         # The first centre is the best point so far. Later the residual may grow.
         centre = jnp.where(goes_on, jnp.where(reached, at.lam, at.centre), at.best)
         raised = jnp.where(at.turns > _SOME, _RAISE, 1.0)
+        raised = jnp.where(path, 1.0, raised)
         factor = jnp.where(reached, jnp.where(at.turns > _FEW, raised, _SHRINK), _GROW)
+        factor = jnp.where(path & ~reached, _FARTHER, jnp.where(follows, 1.0, factor))
         lam, w = self.path.start()
         ends = fine & ((at.kind == _NEWTON) | (at.kind == _AFTER)) | (at.kind == _LAST)
         return at._replace(
@@ -301,6 +323,7 @@ class _Turns(NamedTuple):
             slack=slack,
             centre=centre,
             rho=jnp.where(goes_on, factor, 1.0) * at.rho,
+            sign=jnp.ones_like(at.sign),
             going=~ends & ((at.attempt < solver.restarts) | (kind == _LAST)),
         )
 
@@ -313,7 +336,7 @@ class _Turns(NamedTuple):
         bound: Float[Array, ""],
     ) -> _At:
         S, path, problem = self.problem.S, self.path, self.problem
-        central, whole = at.kind == _CENTRAL, at.kind == _PROXIMAL
+        central, whole = at.kind == _CENTRAL, at.proximal
 
         def of_path(at):
             return path.equations(at.lam, z, at.w)
@@ -381,26 +404,37 @@ class _Turns(NamedTuple):
         )
         found = jax.lax.while_loop(lambda found: found.going, direction, start)
 
-        def along_path(at):
-            return path.moved(at.lam, at.w, found.d, found.to)
+        finite = jnp.all(jnp.isfinite(found.d))
+        d, change = (jnp.where(finite, x, 0.0) for x in (found.d, found.Sd + rho * found.d))
+
+        def along_central_path(at):
+            return *path.moved(at.lam, at.w, found.d, found.to), at.sign
 
         # Near a solution, contacts at the edge of their friction let no shorter step succeed.
         near = (at.turns == 0) & (at.residual <= self.solver.tolerance)
         full = whole | found.close | near
 
         def by_newton(at):
-            finite = jnp.all(jnp.isfinite(found.d))
-            d, change = (jnp.where(finite, x, 0.0) for x in (found.d, found.Sd + rho * found.d))
             lam, helps = moved(problem, at.lam, z, r, d, change, full)
-            return lam, at.w, helps & finite
+            return lam, at.w, helps & finite, at.sign
 
-        lam, w, helps = jax.lax.cond(central, along_path, by_newton, at)
+        def to_next_piece(at):
+            last = jnp.where(at.turns == 0, at.lam - z, at.last)
+            lam, sign = followed(problem, at.lam, z, d, change, last, at.sign)
+            return lam, at.w, finite, sign
+
+        follows = (at.kind == _PATH) & ~found.close
+        which = jnp.where(follows, 2, central.astype(jnp.int32))
+        moves = [by_newton, along_central_path, to_next_piece]
+        lam, w, helps, sign = jax.lax.switch(which, moves, at)
         return at._replace(
             lam=lam,
             w=w,
             turns=at.turns + 1,
             moved=helps,
             memory=memory,
+            last=at.lam - z,
+            sign=sign,
             iterations=at.iterations + 1,
             to_come=jnp.where(jnp.isfinite(found.to_come), found.to_come, 0.0),
         )
