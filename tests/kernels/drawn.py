@@ -24,13 +24,15 @@ ROUNDED = {4: 4e-6, 8: 4e-15}
 
 class Number(NamedTuple):
     """An array of a program. Its floats are multiples of 2^low below 2^high. Without `signed` the
-    sign of its zeros is open; if `rounded` it may only be moved, and has an error of about that."""
+    sign of its zeros is open; if `rounded` it may only be moved, and has an error of about that.
+    `given` ones come from outside."""
 
     x: Any
     low: int = 0
     high: int = 0
     signed: bool = True
     rounded: float | None = None
+    given: bool = False
 
     @property
     def kind(self) -> str:

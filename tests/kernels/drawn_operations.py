@@ -70,7 +70,9 @@ def quotient(d: Drawing):
     if not b.signed:
         return []
     if a.kind != "f":
-        return [Number(d.random.choice((lax.div, lax.rem))(a.x, b.x))]
+        # XLA ends the process if it divides known integers by 0 itself.
+        divide = d.random.choice((lax.div, lax.rem))
+        return [Number(divide(a.x, b.x))] if b.given else []
     # XLA multiplies by the reciprocal of a known number.
     return [Number(lax.div(a.x, b.x), rounded=ROUNDED[a.x.dtype.itemsize])]
 
@@ -478,7 +480,7 @@ class Program:
         self.results: list[Number] = []
 
     def __call__(self, *arrays):
-        known = [Number(x, -1, 2) for x in arrays[:-1]]
+        known = [Number(x, -1, 2, given=True) for x in arrays[:-1]]
         known.append(Number(arrays[-1], rounded=0.0))
         drawing = Drawing(self.random, known, OPERATIONS)
         drawing.draw(self.length)
