@@ -138,8 +138,7 @@ def followed(
     # A contact that closes has no side of friction before.
     changes = changes.at[:, 1:].set(changes[:, 1:] & before[:, :1] & here[:, :1])
     back = changes & (here != (ahead > at_here))
-    count = lambda x: jnp.sum(x.astype(jnp.int32))  # noqa: E731
-    sign = jnp.where(2 * count(back) > count(changes), -sign, sign)
+    sign = jnp.where(2 * jnp.sum(back) > jnp.sum(changes), -sign, sign)
 
     def look(at):
         """Double the length until a contact changes, then halve the interval in which it does."""
@@ -176,7 +175,9 @@ def edges(problem: ContactProblem, y: Impulses) -> Float[Array, "contacts sides"
         found = [y[:1]]
         for i, (friction, t) in enumerate(zip(groups.friction, groups.split(y), strict=True)):
             k, radius = t.shape[0], mu[i] * jnp.maximum(y[0], 0.0)
-            facets = np.array([[1.0, -1.0], [1.0, 1.0]]) if k == 1 else friction.facets(k)
+            facets = friction.facets(k)
+            if facets is None and k == 1:  # so that no step passes over the set
+                facets = np.array([[1.0, -1.0], [1.0, 1.0]])
             if facets is None:
                 found.append((length(t) - radius)[None])
             else:
