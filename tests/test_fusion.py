@@ -3,9 +3,8 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
-import pytest
 
-from jaxmbd._compiler import contract, largest, materialise, materialise_condition
+from jaxmbd._compiler import largest, materialise, materialise_condition
 
 
 def test_values_stay_what_they_are():
@@ -75,31 +74,3 @@ def test_largest_passes_over_nan():
     value, slope = largest_of(np.array([1.0, np.nan, -3.0, 2.0]))
     assert float(value) == 3.0 and not np.any(slope)
     assert float(jax.jit(largest)(np.zeros(0))) == 0.0
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "subscripts, a, b",
-    [("cij,cj->ci", (300, 3, 6), (300, 6)), ("ecdj,cd->ecj", (2, 192, 3, 6), (192, 3))],
-)
-def test_large_contractions(subscripts, a, b):
-    """Values and derivatives in all modes are those of `einsum`, without a call of a library."""
-    rng = np.random.default_rng(0)
-    A, B = rng.normal(size=a), rng.normal(size=b)
-    weight = rng.normal(size=np.einsum(subscripts, A, B).shape)
-
-    def found(product):
-        f = lambda A, B: jnp.sum(weight * product(subscripts, A, B) ** 2)  # noqa: E731
-        both = jax.grad(f, (0, 1))
-        along = jax.jvp(f, (A, B), (jnp.cos(A), jnp.sin(B)))[1]
-        batch = jax.vmap(both)(np.stack([A, 2 * A]), np.stack([B, 3 * B]))
-        second = jax.grad(lambda B: jnp.sum(both(A, B)[0] ** 2))(B)
-        return product(subscripts, A, B), both(A, B), along, batch, second
-
-    pulled = lambda A, B: jax.vjp(lambda *x: contract(subscripts, *x), A, B)[1](weight)  # noqa: E731
-    text = compiled(pulled, A, B)
-    assert text is not None and "kCustom" not in text and "custom-call" not in text
-    compute = jax.jit(found, static_argnums=0)
-    own, known = (jax.tree.leaves(compute(product)) for product in (contract, jnp.einsum))
-    for x, expected in zip(own, known, strict=True):
-        np.testing.assert_allclose(x, expected, rtol=1e-9, atol=1e-9)

@@ -7,7 +7,6 @@ from collections.abc import Iterable
 
 import jax
 import jax.numpy as jnp
-from jax.core import ShapedArray
 from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 from jaxtyping import Array, Bool
@@ -78,76 +77,16 @@ MAX_REDUCED = 3000
 
 
 def contracted(A: Array, B: Array, axis: int) -> Array:
-    """The sum of A B, broadcast, along an axis that both have. On CPUs it is a reduction: few
-    operations to compile, and its users do not recompute it."""
+    """The sum of A B, broadcast, along an axis that both have. It is a reduction for small arrays:
+    two operations to compile, and its users do not recompute it. For large arrays the sum is
+    written out."""
     if math.prod(jnp.broadcast_shapes(A.shape, B.shape)) <= MAX_REDUCED:
         return jnp.sum(A * B, axis=axis)
-    return _contracted.bind(A, B, axis=axis)
 
-
-def _written_out(A, B, *, axis):
     def at(x, i):
         return jax.lax.index_in_dim(x, i, axis, keepdims=False)
 
     return total(at(A, i) * at(B, i) for i in range(A.shape[axis]))
-
-
-def _reduced(A, B, *, axis):
-    # XLA sees no sum, which it would replace by a call of a library. LLVM sees one.
-    def add(a, b):
-        return a + _divided(b)
-
-    x = A * B
-    return jax.lax.reduce(x, jnp.zeros((), x.dtype), add, (axis,))
-
-
-def _contracted_shape(A, B, *, axis):
-    shape = list(jnp.broadcast_shapes(A.shape, B.shape))
-    del shape[axis]
-    return ShapedArray(tuple(shape), A.dtype)
-
-
-def _contracted_jvp(operands, tangents, *, axis):
-    (A, B), (dA, dB) = operands, tangents
-    terms = [] if type(dA) is ad.Zero else [_contracted.bind(dA, B, axis=axis)]
-    terms += [] if type(dB) is ad.Zero else [_contracted.bind(A, dB, axis=axis)]
-    return _contracted.bind(A, B, axis=axis), functools.reduce(operator.add, terms)
-
-
-def _contracted_transpose(cotangent, A, B, *, axis):
-    """A product, summed along the axes that the operand lacks."""
-    moving, other = (A, B) if ad.is_undefined_primal(A) else (B, A)
-    if type(cotangent) is ad.Zero:
-        found = ad.Zero(moving.aval)
-    else:
-        found, shape = jnp.expand_dims(cotangent, axis), moving.aval.shape
-        whole = jnp.broadcast_shapes(found.shape, other.shape)
-        lacks = [k for k, n in enumerate(shape) if n != whole[k]]
-        if lacks:
-            found = jnp.expand_dims(contracted(found, other, lacks[0]), lacks[0])
-            found = jnp.sum(found, axis=tuple(lacks[1:]), keepdims=True)
-        else:
-            found = found * other
-    return (found, None) if moving is A else (None, found)
-
-
-def _contracted_batched(operands, dims, *, axis):
-    A, B = (
-        x[None] if d is None else jnp.moveaxis(x, d, 0) for x, d in zip(operands, dims, strict=True)
-    )
-    return _contracted.bind(A, B, axis=axis + 1), 0
-
-
-_contracted = Primitive("contracted")
-_contracted.def_impl(jax.jit(_written_out, static_argnames="axis"))
-_contracted.def_abstract_eval(_contracted_shape)
-ad.primitive_jvps[_contracted] = _contracted_jvp
-ad.primitive_transposes[_contracted] = _contracted_transpose
-batching.primitive_batchers[_contracted] = _contracted_batched
-mlir.register_lowering(_contracted, mlir.lower_fun(_written_out, multiple_results=False))
-mlir.register_lowering(
-    _contracted, mlir.lower_fun(_reduced, multiple_results=False), platform="cpu"
-)
 
 
 def contract(subscripts: str, A: Array, B: Array) -> Array:

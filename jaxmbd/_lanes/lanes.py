@@ -239,10 +239,6 @@ def _reduce_sum(equation, values, lanes):
     return [x]
 
 
-def _contracted(equation, values, lanes):
-    return _bound(equation, [_spread(value, lanes) for value in values])
-
-
 def _broadcast(equation, values, lanes):
     shape, axes = (equation.params[k] for k in ("shape", "broadcast_dimensions"))
     return [lax.broadcast_in_dim(values[0].x, (*shape, lanes), (*axes, len(shape)))]
@@ -350,7 +346,6 @@ _RULES: dict[str, Callable] = {
     **dict.fromkeys(_ALONG_AXES, _along_axes),
     "broadcast_in_dim": _broadcast,
     "concatenate": _concatenate,
-    "contracted": _contracted,
     "dot_general": _dot,
     "dynamic_slice": _dynamic_slice,
     "dynamic_update_slice": _dynamic_update_slice,
