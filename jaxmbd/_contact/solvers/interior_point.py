@@ -22,8 +22,9 @@ from .central_path import CentralPath, Direction, Points
 from .projected_gauss_seidel import sweep
 
 # The residual at which Newton's method stops, in units of the machine precision times the largest
-# impulse, as a velocity. Redundant contacts that nearly contradict each other leave no less.
-_STILL = 4096
+# impulse, as a velocity. Redundant contacts that nearly contradict each other leave no less; more
+# than the second number leave more, in proportion.
+_STILL, _STILL_OF = 4096, 64
 
 # Impulses that a step did not make twice as good may leave so many times this residual.
 _CALM = 16
@@ -239,7 +240,8 @@ class _Turns(NamedTuple):
             left=jnp.where(first, residual, at.left),
         )
         size = jnp.maximum(problem.norm(lam), self.idle)
-        still = _STILL * jnp.finfo(r.dtype).eps * size * jnp.where(idles, _CALM, 1)
+        many = jnp.maximum(jnp.asarray(problem.S.used, r.dtype) / _STILL_OF, 1.0)
+        still = _STILL * jnp.finfo(r.dtype).eps * size * many * jnp.where(idles, _CALM, 1)
         still = jnp.maximum(jnp.minimum(still, _STRIVE * solver.tolerance), at.slack)
         enough = jnp.maximum(still, _ENOUGH * (solver.tolerance + at.slack))
         good = at.residual <= jnp.where(proximal, enough, still)
