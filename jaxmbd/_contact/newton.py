@@ -34,12 +34,12 @@ exact: it is the path of complementary pivots of Lemke (1965).
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Array, Bool, Float
 
 from .._compiler import materialise
 from .._coordinates import length
 from .delassus import Blocks
+from .friction import Pyramid
 from .problem import ContactProblem
 from .rows import Impulses
 
@@ -167,8 +167,8 @@ def followed(
 
 
 def edges(problem: ContactProblem, y: Impulses) -> Float[Array, "contacts sides"]:
-    """Return by how much each contact presses, and by how much each group of friction impulses is
-    beyond its set."""
+    """Return by how much each contact presses, and by how much its friction impulses are beyond
+    each side of their sets."""
     groups = problem.groups
 
     def one(y, mu):
@@ -177,7 +177,7 @@ def edges(problem: ContactProblem, y: Impulses) -> Float[Array, "contacts sides"
             k, radius = t.shape[0], mu[i] * jnp.maximum(y[0], 0.0)
             facets = friction.facets(k)
             if facets is None and k == 1:  # so that no step passes over the set
-                facets = np.array([[1.0, -1.0], [1.0, 1.0]])
+                facets = Pyramid().facets(k)
             if facets is None:
                 found.append((length(t) - radius)[None])
             else:
